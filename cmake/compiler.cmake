@@ -1,0 +1,22 @@
+# Flags every target gets. Bits never depend on the optimizer: no contraction of a*b+c, no fast-math (docs/numerics.md).
+add_library(berth_flags INTERFACE)
+target_compile_options(berth_flags INTERFACE
+  -ffp-contract=off -fno-math-errno -fvisibility=default
+  -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers -Wno-restrict)  # -Wrestrict: false alarms in g++ 12 string code
+else()
+  target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers -Wno-gnu-statement-expression)
+endif()
+if(BERTH_WERROR)
+  target_compile_options(berth_flags INTERFACE -Werror)
+endif()
+if(CMAKE_SIZEOF_VOID_P EQUAL 8)
+  find_package(Threads REQUIRED)
+  target_link_libraries(berth_flags INTERFACE Threads::Threads)
+endif()
+
+find_program(BERTH_CCACHE ccache)
+if(BERTH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BERTH_CCACHE})
+endif()

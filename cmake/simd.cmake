@@ -1,0 +1,21 @@
+# add_simd_sources(): sources compiled for one instruction set into an object library that a layer links in.
+#
+#   add_simd_sources(NAME kernel_avx2 ISA avx2 SOURCES cpu/matmul_avx2.cc ... DEPS device quant tensor base)
+#
+# Only these files may use the instruction set's intrinsics; a run-time check chooses which of them run, so such a
+# file must not define inline functions or templates that another file could pick up from here (one-definition rule).
+set(BERTH_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(BERTH_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mprefer-vector-width=512)
+
+function(add_simd_sources)
+  cmake_parse_arguments(S "" "NAME;ISA" "SOURCES;DEPS" ${ARGN})
+  add_library(${S_NAME} OBJECT ${S_SOURCES})
+  target_link_libraries(${S_NAME} PRIVATE berth_flags)
+  foreach(dep ${S_DEPS})
+    target_link_libraries(${S_NAME} PRIVATE berth_${dep})
+  endforeach()
+  target_include_directories(${S_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_options(${S_NAME} PRIVATE ${BERTH_ISA_FLAGS_${S_ISA}})
+  endif()
+endfunction()
