@@ -2,7 +2,7 @@
 add_library(berth_flags INTERFACE)
 target_compile_options(berth_flags INTERFACE
   -ffp-contract=off -fno-math-errno -fvisibility=default
-  -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi)
+  -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-dangling-else)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers -Wno-restrict)  # -Wrestrict: false alarms in g++ 12 string code
 else()
