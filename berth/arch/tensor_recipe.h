@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "berth/quant/codec.h"
 #include "berth/tensor/shape.h"
 
 namespace berth::arch {
@@ -57,6 +58,8 @@ enum class SourceStorage : uint8_t {
 struct Source {
   std::string name;  // in the checkpoint
   SourceStorage storage = SourceStorage::kPlain;
+  DType dtype = DType::kBF16;           // of the tensor called `name` in the file (a bare config: as it would be published)
+  std::optional<quant::StoredFormat> prequantized;  // set for every storage but kPlain: the codec, block size, nesting
   bool transposed = false;              // file holds [cols, rows] (GPT-2 Conv1D, gpt-oss and Llama 4 experts)
   int64_t slice = -1;                   // >= 0: matrix number `slice` along the first axis of a 3-D tensor
   int64_t rows = 0, cols = 0;           // of the (sliced, un-transposed) matrix

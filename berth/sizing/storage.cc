@@ -1,0 +1,117 @@
+// sizing/storage.cc — see storage.h.
+#include "berth/sizing/storage.h"
+
+#include <fmt/format.h>
+
+#include "berth/base/check.h"
+#include "berth/base/strings.h"
+
+namespace berth::sizing {
+namespace {
+
+using arch::SourceStorage;
+using arch::TensorKind;
+using arch::TensorSpec;
+using quant::Codec;
+using quant::StoredFormat;
+
+bool is_plain_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF64;
+}
+
+StoredFormat float_format(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return {Codec::kF16};
+    case DType::kBF16: return {Codec::kBF16};
+    default: return {Codec::kF32};
+  }
+}
+
+Error mixed(const TensorSpec& tensor, std::string_view a, std::string_view b) {
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("tensor {} is put together from parts stored as {} and as {}", quoted(tensor.name), a, b),
+               {"Use a checkpoint whose parts have one type."});
+}
+
+// How the file stores it; the format it would be held in unchanged, or nothing for floats.
+struct FileFormat {
+  DType dtype = DType::kF32;
+  std::optional<StoredFormat> fixed;  // block formats and prequantized ones
+};
+
+Result<FileFormat> file_format(const TensorSpec& tensor) {
+  CHECK(!tensor.recipe.sources.empty());
+  FileFormat out;
+  for (size_t i = 0; i < tensor.recipe.sources.size(); ++i) {
+    const arch::Source& source = tensor.recipe.sources[i];
+    FileFormat here{source.dtype, std::nullopt};
+    if (source.storage != SourceStorage::kPlain) {
+      CHECK(source.prequantized.has_value());
+      here.fixed = source.prequantized;
+    } else if (!is_plain_float(source.dtype)) {
+      here.fixed = quant::format_for_dtype(source.dtype);
+      if (!here.fixed)
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("tensor {} is stored as {}, which Berth can plan but not run", quoted(source.name),
+                                 dtype_name(source.dtype)),
+                     {"Use another quantization of this model, for example Q4_K_M, Q8_0, nf4 or bf16."});
+    }
+    if (i == 0) {
+      out = here;
+    } else if (out.fixed != here.fixed) {
+      return mixed(tensor, out.fixed ? quant::format_text(*out.fixed) : std::string(dtype_name(out.dtype)),
+                   here.fixed ? quant::format_text(*here.fixed) : std::string(dtype_name(here.dtype)));
+    } else if (!here.fixed && here.dtype != out.dtype) {
+      out.dtype = DType::kF32;  // the wider of two floats
+    }
+  }
+  return out;
+}
+
+Result<TensorStorage> storage_of(const TensorSpec& tensor, const StorageRequest& request) {
+  TensorStorage out;
+  StoredFormat format{Codec::kF32};
+  TRY(const FileFormat file, file_format(tensor));
+  if (tensor.kind != TensorKind::kVector) {
+    const bool quantize = request.quantize_to && request.quantizes && request.quantizes(tensor) &&
+                          (!file.fixed || tensor.recipe.sources[0].storage == SourceStorage::kPlain);
+    if (quantize) {
+      format = *request.quantize_to;
+      out.quantized_on_load = true;
+      out.from_block_format = file.fixed.has_value();
+    } else if (file.fixed) {
+      format = *file.fixed;
+    } else {
+      format = float_format(request.dtype.value_or(file.dtype));
+    }
+  }
+  auto layout = quant::packed_layout(format, tensor.rows * tensor.experts, tensor.cols);
+  if (!layout) {
+    Error e = layout.error().with_context("laying out tensor " + quoted(tensor.name));
+    e.code = ErrorCode::kCorruptData;
+    return e;
+  }
+  out.layout = *std::move(layout);
+  out.bytes = out.layout.total_bytes;
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<TensorStorage>> choose_storage(const arch::ModelSpec& spec, const StorageRequest& request) {
+  std::vector<TensorStorage> out(spec.tensors.size());
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    if (spec.tensors[i].tied_to) continue;
+    TRY(out[i], storage_of(spec.tensors[i], request));
+  }
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const auto& tied = spec.tensors[i].tied_to;
+    if (!tied) continue;
+    for (size_t j = 0; j < spec.tensors.size(); ++j)
+      if (spec.tensors[j].role == *tied && spec.tensors[j].layer == -1 && !spec.tensors[j].tied_to)
+        out[i].layout = out[j].layout;
+  }
+  return out;
+}
+
+}  // namespace berth::sizing

@@ -1,0 +1,214 @@
+// sizing/units.cc — see units.h.
+#include "berth/sizing/units.h"
+
+#include <algorithm>
+#include <map>
+
+#include "berth/base/bytes.h"
+#include "berth/base/check.h"
+
+namespace berth::sizing {
+namespace {
+
+using arch::Role;
+using arch::TensorKind;
+
+// Which chain unit of its layer a tensor belongs to.
+enum class Part { kAttention, kMlp, kBank };
+
+Part part_of(Role role) {
+  if (role >= Role::kInputNorm && role <= Role::kAttentionOutNorm) return Part::kAttention;
+  if (role >= Role::kQ && role <= Role::kIndexKNorm) return Part::kAttention;
+  if (role >= Role::kExpertsGateUp && role <= Role::kExpertsDownBias) return Part::kBank;
+  return Part::kMlp;
+}
+
+std::string module_parent(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? path : path.substr(0, dot);
+}
+
+class UnitMaker {
+ public:
+  UnitMaker(const arch::ModelSpec& spec, const std::vector<TensorStorage>& storage, const RunShape& shape,
+            const UnitOptions& options)
+      : spec_(spec), storage_(storage), shape_(shape), options_(options) {}
+
+  UnitTable make() {
+    CHECK(storage_.size() == spec_.tensors.size());
+    for (size_t l = 0; l < spec_.layers.size(); ++l) add_layer(static_cast<int32_t>(l));
+    add_head();
+    link_shared_caches();
+    table_.chain_size = static_cast<int32_t>(table_.units.size());
+    add_tables();
+    table_.logits_bytes = static_cast<uint64_t>(shape_.batch * spec_.vocab_rows) * 4;
+    for (const TensorStorage& s : storage_) table_.memory_footprint_bytes += s.bytes;
+    return std::move(table_);
+  }
+
+ private:
+  void add_layer(int32_t layer) {
+    const arch::LayerSpec& l = spec_.layers[static_cast<size_t>(layer)];
+    const bool whole = options_.whole_layers || l.parallel;
+    Unit attention, mlp, bank;
+    attention.kind = whole ? UnitKind::kLayer : UnitKind::kAttention;
+    mlp.kind = UnitKind::kMlp;
+    bank.kind = UnitKind::kExpertBank;
+    for (Unit* u : {&attention, &mlp, &bank}) u->layer = layer;
+    for (size_t t = 0; t < spec_.tensors.size(); ++t) {
+      if (spec_.tensors[t].layer != layer || spec_.tensors[t].tied_to) continue;
+      const Part part = whole ? Part::kAttention : part_of(spec_.tensors[t].role);
+      add_tensor(part == Part::kAttention ? attention : part == Part::kMlp ? mlp : bank, static_cast<int32_t>(t));
+    }
+    size_attention(attention, l.attention);
+    attention.workspace_bytes = attention_workspace(spec_, layer, shape_).total_bytes;
+    if (!bank.tensors.empty()) bank.workspace_bytes = bank_workspace(spec_, layer, shape_).total_bytes;
+    if (whole) {
+      attention.workspace_bytes = std::max(attention.workspace_bytes, mlp_workspace(spec_, layer, shape_).total_bytes);
+      if (l.mlp.moe)
+        attention.workspace_bytes = std::max(attention.workspace_bytes, bank_workspace(spec_, layer, shape_).total_bytes);
+      push(std::move(attention));
+      return;
+    }
+    mlp.workspace_bytes = mlp_workspace(spec_, layer, shape_).total_bytes;
+    push(std::move(attention));
+    if (!mlp.tensors.empty()) push(std::move(mlp));
+    if (!bank.tensors.empty()) push(std::move(bank));
+  }
+
+  void size_attention(Unit& unit, const arch::AttentionSpec& a) {
+    const KvLayerSize kv = kv_layer_size(a, shape_);
+    unit.kv_bytes = kv.total() * static_cast<uint64_t>(shape_.batch);
+    const int64_t keys = a.window > 0 ? std::min<int64_t>(shape_.ctx_size, a.window) : shape_.ctx_size;
+    const uint64_t per_row = a.kind == arch::AttentionKind::kDeltaNet
+                                 ? static_cast<uint64_t>(a.linear_value_heads) * a.linear_key_dim * a.linear_value_dim * 6
+                                 : static_cast<uint64_t>(a.heads) * static_cast<uint64_t>(a.head_dim + a.v_head_dim) * 2 *
+                                       static_cast<uint64_t>(keys);
+    unit.flops += per_row * static_cast<uint64_t>(shape_.batch);
+    unit.prefill_flops += per_row * static_cast<uint64_t>(shape_.prefill_chunk);
+  }
+
+  void add_tensor(Unit& unit, int32_t index) {
+    const arch::TensorSpec& t = spec_.tensors[static_cast<size_t>(index)];
+    const TensorStorage& s = storage_[static_cast<size_t>(index)];
+    unit.tensors.push_back(index);
+    unit.stored_bytes += align_up<uint64_t>(s.bytes, 64);
+    unit.stored_bytes_512 += align_up<uint64_t>(s.bytes, 512);
+    uint64_t touched = s.bytes;
+    uint64_t elements = static_cast<uint64_t>(t.rows) * static_cast<uint64_t>(t.cols);
+    uint64_t grain = s.bytes;
+    if (t.kind == TensorKind::kBank) {
+      const arch::MoeSpec& moe = *spec_.layers[static_cast<size_t>(t.layer)].mlp.moe;
+      const uint64_t read = static_cast<uint64_t>(
+          std::min<int64_t>(t.experts, shape_.batch * moe.experts_per_token));
+      const uint64_t per_expert = ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(t.experts));
+      touched = std::min(s.bytes, ceil_div<uint64_t>(s.bytes * read, static_cast<uint64_t>(t.experts)));
+      grain = per_expert;
+      elements *= static_cast<uint64_t>(moe.experts_per_token);
+    }
+    unit.touched_bytes += touched;
+    unit.grain_bytes = std::max(unit.grain_bytes, grain);
+    if (t.kind != TensorKind::kVector) {
+      unit.flops += 2 * elements * static_cast<uint64_t>(shape_.batch);
+      unit.prefill_flops += 2 * elements * static_cast<uint64_t>(shape_.prefill_chunk);
+    }
+    if (s.quantized_on_load || t.recipe.add_one || t.recipe.sources.empty() ||
+        t.recipe.sources[0].transposed || t.recipe.sources.size() > 1)
+      unit.disk_bytes += s.bytes;
+    if (std::find(unit.paths.begin(), unit.paths.end(), t.module) == unit.paths.end()) unit.paths.push_back(t.module);
+  }
+
+  void push(Unit unit) {
+    if (unit.path.empty()) {
+      // The deepest module that holds all of the unit's linears names it: self_attn, mlp, the layer itself.
+      for (const int32_t t : unit.tensors)
+        if (spec_.tensors[static_cast<size_t>(t)].kind != TensorKind::kVector) {
+          const std::string parent = module_parent(spec_.tensors[static_cast<size_t>(t)].module);
+          if (unit.path.empty()) unit.path = parent;
+          while (unit.path != parent && parent.compare(0, unit.path.size(), unit.path) != 0) unit.path = module_parent(unit.path);
+        }
+      if (unit.path.empty() && !unit.paths.empty()) unit.path = unit.paths.front();
+    }
+    unit.input_bytes = static_cast<uint64_t>(shape_.batch) * 4 * static_cast<uint64_t>(spec_.hidden);
+    unit.prefill_input_bytes = static_cast<uint64_t>(shape_.prefill_chunk) * 4 * static_cast<uint64_t>(spec_.hidden);
+    table_.units.push_back(std::move(unit));
+  }
+
+  static bool is_input_table(Role role) { return role == Role::kEmbedding || role == Role::kPerLayerEmbedding; }
+
+  void add_head() {
+    Unit head;
+    head.kind = UnitKind::kHead;
+    for (size_t t = 0; t < spec_.tensors.size(); ++t) {
+      const arch::TensorSpec& tensor = spec_.tensors[t];
+      if (tensor.layer != -1 || tensor.tied_to || is_input_table(tensor.role)) continue;
+      add_tensor(head, static_cast<int32_t>(t));
+      if (tensor.role == Role::kHead) head.path = tensor.module;
+    }
+    if (spec_.tied_head)
+      for (size_t t = 0; t < spec_.tensors.size(); ++t)
+        if (spec_.tensors[t].role == Role::kEmbedding) {
+          add_tensor(head, static_cast<int32_t>(t));
+          for (const arch::TensorSpec& alias : spec_.tensors)
+            if (alias.tied_to == Role::kEmbedding && alias.layer == -1) {
+              head.path = alias.module;
+              head.paths.push_back(alias.module);
+            }
+        }
+    if (head.path.empty() && !head.paths.empty()) head.path = head.paths.back();
+    head.workspace_bytes = head_workspace(spec_, shape_).total_bytes;
+    push(std::move(head));
+  }
+
+  void add_tables() {
+    const int32_t head = table_.chain_size - 1;
+    for (size_t t = 0; t < spec_.tensors.size(); ++t) {
+      const arch::TensorSpec& tensor = spec_.tensors[t];
+      if (!is_input_table(tensor.role) || tensor.tied_to) continue;
+      Unit unit;
+      unit.kind = UnitKind::kTable;
+      unit.path = tensor.module;
+      unit.consumer = 0;
+      unit.row_bytes = ceil_div<uint64_t>(storage_[t].bytes, static_cast<uint64_t>(std::max<int64_t>(tensor.rows, 1)));
+      unit.workspace_bytes = table_workspace(spec_, shape_).total_bytes;
+      if (tensor.role == Role::kEmbedding && spec_.tied_head) {
+        unit.stored_with = head;
+        unit.paths = {tensor.module};
+      } else {
+        add_tensor(unit, static_cast<int32_t>(t));
+        unit.flops = unit.prefill_flops = 0;
+      }
+      unit.touched_bytes = unit.row_bytes * static_cast<uint64_t>(shape_.batch);
+      unit.input_bytes = unit.touched_bytes;
+      table_.units.push_back(std::move(unit));
+    }
+  }
+
+  void link_shared_caches() {
+    std::map<int32_t, int32_t> attention_unit;  // layer -> unit
+    for (size_t u = 0; u < table_.units.size(); ++u) {
+      const UnitKind kind = table_.units[u].kind;
+      if (kind == UnitKind::kAttention || kind == UnitKind::kLayer) attention_unit[table_.units[u].layer] = static_cast<int32_t>(u);
+    }
+    for (Unit& unit : table_.units) {
+      if (unit.layer < 0 || (unit.kind != UnitKind::kAttention && unit.kind != UnitKind::kLayer)) continue;
+      const int32_t source = spec_.layers[static_cast<size_t>(unit.layer)].attention.kv_source_layer;
+      if (source >= 0) unit.kv_source = attention_unit.at(source);
+    }
+  }
+
+  const arch::ModelSpec& spec_;
+  const std::vector<TensorStorage>& storage_;
+  const RunShape& shape_;
+  const UnitOptions& options_;
+  UnitTable table_;
+};
+
+}  // namespace
+
+UnitTable make_units(const arch::ModelSpec& spec, const std::vector<TensorStorage>& storage, const RunShape& shape,
+                     const UnitOptions& options) {
+  return UnitMaker(spec, storage, shape, options).make();
+}
+
+}  // namespace berth::sizing
