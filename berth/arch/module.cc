@@ -33,7 +33,8 @@ const Module* ModuleTree::find(std::string_view path) const {
 }
 
 namespace {
-void walk(const std::string& path, const Module& m, const std::function<void(const std::string&, const Module&)>& visit) {
+void walk(const std::string& path, const Module& m,
+          const std::function<void(const std::string&, const Module&)>& visit) {
   visit(path, m);
   for (const Module& c : m.children) walk(join_path(path, c.name), c, visit);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace berth::arch {
 struct Parameter {
   std::string name;  // local: "weight"
   Shape shape;
-  DType dtype = DType::kBF16;  // as built in the requested dtype
+  DType dtype = DType::kBF16;     // as built in the requested dtype
   DType dtype_f32 = DType::kF32;  // as built when float32 is requested (some tensors do not follow)
 };
 
@@ -47,8 +48,12 @@ struct Module {
 struct ModuleTree {
   Module root;
   std::vector<std::string> no_split_classes;
-  std::vector<std::pair<std::string, std::string>> ties;  // {target, source} parameter paths: target shares source's tensor
-  std::vector<std::string> no_placement;                  // parameter paths that placing leaves out
+  std::vector<std::pair<std::string, std::string>>
+      ties;                               // {target, source} parameter paths: target shares source's tensor
+  std::vector<std::string> no_placement;  // parameter paths that placing leaves out
+  std::vector<std::string> keep_in_fp32;  // last path parts kept in fp32 where fp16 is asked for
+  std::vector<std::string>
+      keep_in_fp32_strict;  // the same where fp16 or bf16 is asked for; may span parts: "gate.weight"
 
   const Module* find(std::string_view path) const;  // "" is the root
 };

@@ -1,8 +1,8 @@
 // arch/registry.h — from a checkpoint (or a bare config) to its module tree and its ModelSpec.
 //
 // One Family per model_type, one file in families/ each. A family knows two things: the module tree as Transformers 5
-// builds it, and, where Berth can run it, the ModelSpec with the recipe of every tensor. GGUF architectures map onto the
-// same families.
+// builds it, and, where Berth can run it, the ModelSpec with the recipe of every tensor. GGUF architectures map onto
+// the same families.
 //
 // Start reading at: describe_model.
 #pragma once
@@ -30,8 +30,8 @@ struct ModelDescription {
 };
 
 struct DescribeOptions {
-  DType dtype = DType::kBF16;   // what --dtype asks for; only meaningful with has_dtype
-  bool has_dtype = false;       // false: the checkpoint's own
+  DType dtype = DType::kBF16;  // what --dtype asks for; only meaningful with has_dtype
+  bool has_dtype = false;      // false: the checkpoint's own
 };
 
 // Errors: kUnsupported naming an unknown model_type / GGUF architecture (with the nearest known), kCorruptData where
