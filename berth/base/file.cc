@@ -102,6 +102,27 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   return text;
 }
 
+Result<std::string> read_kernel_file(const std::string& path, size_t max_bytes) {
+  TRY(const File file, File::open(path));
+  std::string text(4096, '\0');
+  size_t filled = 0;
+  while (true) {
+    const ssize_t n = ::read(file.descriptor(), text.data() + filled, text.size() - filled);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return system_error("reading", path, errno);
+    }
+    if (n == 0) break;
+    filled += static_cast<size_t>(n);
+    if (filled > max_bytes)
+      return Error(ErrorCode::kCorruptData,
+                   fmt::format("reading {}: at most {} bytes were expected of such a file", quoted(path, 400), max_bytes));
+    if (filled == text.size()) text.resize(2 * text.size());
+  }
+  text.resize(filled);
+  return text;
+}
+
 Status write_file_atomically(const std::string& path, std::string_view content) {
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

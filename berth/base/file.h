@@ -53,6 +53,8 @@ class File {
 
 // Whole file, at most `max_bytes`.
 Result<std::string> read_file(const std::string& path, size_t max_bytes = size_t{1} << 30);
+// What the kernel makes up when it is read (/proc, /sys): such files say they have 0 bytes. At most `max_bytes`.
+Result<std::string> read_kernel_file(const std::string& path, size_t max_bytes = size_t{1} << 20);
 // Writes PATH.tmp-PID, syncs, then renames over PATH; on any error nothing is left behind.
 Status write_file_atomically(const std::string& path, std::string_view content);
 
