@@ -147,7 +147,9 @@ struct Source {
   int64_t slice = -1;                   // >= 0: matrix number `slice` along the first axis of a 3-D tensor; -1: all of
                                         // it, the matrices of a 3-D tensor one below the other
   int64_t rows = 0, cols = 0;           // of the (sliced, un-transposed) matrix
-  std::vector<std::string> companions;  // further tensors the storage needs, in the order its reader wants
+  std::vector<std::string> companions;  // further tensors the storage needs, in the order its reader wants: fp8
+                                        // [scale_inv], mxfp4 [scales], int8 [SCB], bnb4 [absmax, nested_absmax, nested_quant_map]
+  float nested_offset = 0;              // bnb4 with nested scales: from its quant_state
   bool operator==(const Source&) const = default;
 };
 

@@ -1,0 +1,252 @@
+// load/load_weights.cc — see load_weights.h.
+#include "berth/load/load_weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "berth/base/check.h"
+#include "berth/base/strings.h"
+#include "berth/load/quantizer.h"
+#include "berth/load/row_reader.h"
+
+namespace berth::load {
+namespace {
+
+using arch::SourceStorage;
+using arch::TensorKind;
+using arch::TensorSpec;
+using quant::Codec;
+using quant::Plane;
+
+constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
+constexpr uint64_t kMinChunkBytes = uint64_t{128} << 10;
+
+// Buffers of one thread; grown, never shrunk.
+struct Staging {
+  std::vector<std::byte> raw, scratch;
+  std::vector<float> values;
+};
+
+// First error of several threads.
+class FirstError {
+ public:
+  void keep(Status status) {
+    if (status) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(status).error();
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status take() {
+    if (error_) return *std::move(error_);
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Error> error_;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace
+
+class Loader {
+ public:
+  Loader(const LoadRequest& request, const Log& log) : r_(request), log_(log) {}
+
+  Result<WeightStore> load() {
+    TRY_STATUS(check_files());
+    TRY_STATUS(allocate());
+    uint64_t total = 0, done = 0;
+    for (const sizing::TensorStorage& s : *r_.storage) total += s.bytes;
+    for (size_t t = 0; t < r_.spec->tensors.size(); ++t) {
+      if (r_.spec->tensors[t].tied_to) continue;
+      TRY_STATUS(load_tensor(t));
+      done += (*r_.storage)[t].bytes;
+      if (!log_.progress("loading weights", done, total)) return Error(ErrorCode::kCancelled, "loading was interrupted");
+    }
+    TRY_STATUS(check_files());
+    return std::move(store_);
+  }
+
+ private:
+  Status check_files() const {
+    for (const File& file : r_.checkpoint->files()) TRY_STATUS(file.check_unchanged());
+    return {};
+  }
+
+  Status allocate() {
+    const auto& tensors = r_.spec->tensors;
+    store_.tensors_.resize(tensors.size());
+    std::vector<device::Device*> device_of(tensors.size(), nullptr);
+    CHECK(r_.plan->units.size() == r_.units->units.size());
+    for (size_t u = 0; u < r_.units->units.size(); ++u) {
+      const std::string& name = r_.plan->units[u].device;
+      for (const int32_t t : r_.units->units[u].tensors) {
+        device::Device* d = r_.devices->find(name);
+        if (d == nullptr || !d->host_addressable())
+          return Error(ErrorCode::kUnsupported,
+                       fmt::format("loading {} onto {} is not supported by this build", quoted(r_.plan->units[u].path), name),
+                       {"Place it on the cpu or on an emulated device."});
+        device_of[static_cast<size_t>(t)] = d;
+      }
+    }
+    targets_.resize(tensors.size());
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t].tied_to) continue;
+      CHECK(device_of[t] != nullptr);
+      const quant::PackedLayout& layout = (*r_.storage)[t].layout;
+      TRY(device::Buffer buffer, device_of[t]->arena().allocate(layout.total_bytes, device::Tag::kWeights));
+      targets_[t] = quant::bind(layout, buffer.data());
+      store_.tensors_[t] = {targets_[t], device_of[t]};
+      store_.buffers_.push_back(std::move(buffer));
+      store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
+    }
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (!tensors[t].tied_to) continue;
+      const auto source = store_.index_.find({*tensors[t].tied_to, -1});
+      CHECK(source != store_.index_.end());
+      store_.tensors_[t] = store_.tensors_[static_cast<size_t>(source->second)];
+      store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
+    }
+    return {};
+  }
+
+  Status load_tensor(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    auto status = load_rows(t);
+    if (status) status = load_planes(t);
+    if (!status) return status.error().with_context("loading tensor " + quoted(spec.name));
+    return {};
+  }
+
+  // Rows that go through pack_rows, the quantizer, or become a vector.
+  Status load_rows(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const sizing::TensorStorage& storage = (*r_.storage)[t];
+    if (spec.recipe.sources[0].storage == SourceStorage::kBnb4) return {};  // codes are one plane
+    TRY(const RowReader reader, RowReader::create(*r_.checkpoint, spec));
+    const quant::MutablePackedMatrix& to = targets_[t];
+    if (reader.rows() != to.rows)
+      return Error(ErrorCode::kCorruptData, fmt::format("{} rows were expected, the checkpoint gives {}", to.rows, reader.rows()));
+    const bool decode = storage.quantized_on_load || spec.kind == TensorKind::kVector || spec.recipe.add_one ||
+                        reader.dtype() == DType::kF64;
+    Quantizer quantizer(to, r_.quantize_from, r_.devices->cpu().isa());
+    int64_t step = storage.quantized_on_load ? quantizer.row_step() : 1;
+    const uint64_t wide = std::max<uint64_t>(reader.row_bytes(), decode ? static_cast<uint64_t>(to.cols) * 4 : 0);
+    const uint64_t share = wide * static_cast<uint64_t>(to.rows) / static_cast<uint64_t>(4 * r_.pool->size());
+    const uint64_t chunk = std::clamp<uint64_t>(share, kMinChunkBytes, kMaxChunkBytes);
+    step = std::max(step, static_cast<int64_t>(chunk / std::max<uint64_t>(wide, 1)) / step * step);
+    staging_.resize(static_cast<size_t>(r_.pool->size()));
+    FirstError failure;
+    const int64_t chunks = ceil_div(to.rows, step);
+    r_.pool->parallel_for(chunks, 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t c = begin; c < end && !failure.failed(); ++c) {
+        const int64_t row = c * step;
+        failure.keep(load_chunk(t, reader, decode ? &quantizer : nullptr, row, std::min(step, to.rows - row),
+                                staging_[static_cast<size_t>(thread)]));
+      }
+    });
+    TRY_STATUS(failure.take());
+    if (storage.quantized_on_load) quantizer.finish();
+    return {};
+  }
+
+  Status load_chunk(size_t t, const RowReader& reader, Quantizer* quantizer, int64_t row, int64_t count, Staging& staging) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const quant::MutablePackedMatrix& to = targets_[t];
+    staging.raw.resize(static_cast<uint64_t>(count) * reader.row_bytes());
+    TRY_STATUS(reader.read(row, count, staging.raw, staging.scratch));
+    if (quantizer == nullptr) return quant::pack_rows(to, reader.dtype(), staging.raw, row, count);
+    staging.values.resize(static_cast<size_t>(count * to.cols));
+    TRY_STATUS(decode_rows(reader.dtype(), staging.raw, staging.values));
+    if (spec.recipe.add_one)
+      for (float& v : staging.values) v = 1.0f + v;
+    if ((*r_.storage)[t].quantized_on_load) return quantizer->rows(row, staging.values);
+    return quant::pack_rows(to, DType::kF32, std::as_bytes(std::span(staging.values)), row, count);
+  }
+
+  // Planes that are tensors of their own: scales of fp8, int8 and mxfp4, everything of bitsandbytes 4 bit.
+  Status load_planes(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const arch::Source& source = spec.recipe.sources[0];
+    if (source.storage == SourceStorage::kPlain || (*r_.storage)[t].quantized_on_load) return {};
+    if (spec.recipe.sources.size() != 1 || !spec.recipe.segments.empty() || source.transposed)
+      return load_segment_planes(t);
+    const quant::MutablePackedMatrix& to = targets_[t];
+    if (source.storage == SourceStorage::kBnb4) {
+      TRY_STATUS(load_plane(to, Plane::kCodes, source.name));
+      TRY_STATUS(load_plane(to, Plane::kScales, companion(source, ".absmax")));
+      if (to.format.nested) {
+        TRY_STATUS(load_plane(to, Plane::kNestedAbsmax, companion(source, ".nested_absmax")));
+        TRY_STATUS(load_plane(to, Plane::kNestedMap, companion(source, ".nested_quant_map")));
+        const float offset = source.nested_offset;
+        TRY_STATUS(quant::pack_plane(to, Plane::kNestedOffset, DType::kF32, std::as_bytes(std::span(&offset, 1)), 0));
+      }
+      return {};
+    }
+    CHECK(!source.companions.empty());
+    return load_plane(to, Plane::kScales, source.companions[0]);
+  }
+
+  // Several fp8, int8 or mxfp4 sources under one another: their scales follow in the same order, whole sources only.
+  Status load_segment_planes(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const quant::MutablePackedMatrix& to = targets_[t];
+    uint64_t first = 0;
+    for (const arch::Source& source : spec.recipe.sources) {
+      const bool whole = spec.recipe.segments.empty() && !source.transposed && source.slice < 0 && !source.companions.empty() &&
+                         (source.storage != SourceStorage::kFp8Block || source.rows % 128 == 0) &&
+                         source.storage != SourceStorage::kBnb4;
+      if (!whole)
+        return Error(ErrorCode::kUnsupported, fmt::format("tensor {} is put together from quantized parts in a way that cannot be loaded", quoted(spec.name)));
+      const format::TensorEntry* entry = r_.checkpoint->find(source.companions[0]);
+      TRY_STATUS(load_plane(to, Plane::kScales, source.companions[0], first));
+      first += *element_count(entry->shape);
+    }
+    return {};
+  }
+
+  std::string companion(const arch::Source& source, std::string_view suffix) const {
+    for (const std::string& name : source.companions)
+      if (name.ends_with(suffix)) return name;
+    return source.name + std::string(suffix);
+  }
+
+  Status load_plane(const quant::MutablePackedMatrix& to, Plane plane, const std::string& name, uint64_t first = 0) {
+    const format::TensorEntry* entry = r_.checkpoint->find(name);
+    if (entry == nullptr) return Error(ErrorCode::kCorruptData, fmt::format("tensor {} is not in the checkpoint", quoted(name)));
+    staging_.resize(std::max<size_t>(staging_.size(), 1));
+    std::vector<std::byte>& raw = staging_[0].raw;
+    const uint64_t e = dtype_info(entry->dtype).block_bytes;
+    uint64_t done = 0;
+    while (done < entry->size_bytes) {
+      const uint64_t n = std::min(entry->size_bytes - done, kMaxChunkBytes);
+      raw.resize(n);
+      TRY_STATUS(r_.checkpoint->read(*entry, done, raw));
+      // Packed bytes may be stored under another type (quant_storage): they stay bytes.
+      const bool bytes = plane == Plane::kCodes;
+      TRY_STATUS(quant::pack_plane(to, plane, bytes ? DType::kU8 : entry->dtype, raw, first + (bytes ? done : done / e)));
+      done += n;
+    }
+    return {};
+  }
+
+  const LoadRequest& r_;
+  const Log& log_;
+  WeightStore store_;
+  std::vector<quant::MutablePackedMatrix> targets_;
+  std::vector<Staging> staging_;
+};
+
+Result<WeightStore> load_weights(const LoadRequest& request, const Log& log) { return Loader(request, log).load(); }
+
+const HeldTensor* WeightStore::find(arch::Role role, int32_t layer) const {
+  const auto it = index_.find({role, layer});
+  return it == index_.end() ? nullptr : &tensors_[static_cast<size_t>(it->second)];
+}
+
+}  // namespace berth::load

@@ -1,0 +1,37 @@
+// load/load_weights.h — carries out a plan: every tensor from the checkpoint into its device's arena, quantized on the way.
+//
+// One pass, in parallel: a tensor's rows are produced in chunks of a few MiB as its recipe says, converted, and written
+// where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size; there is
+// never a mapping of the file and a copy of it.
+//
+// Start reading at: load_weights.
+#pragma once
+
+#include "berth/base/log.h"
+#include "berth/base/thread_pool.h"
+#include "berth/format/checkpoint.h"
+#include "berth/load/weight_store.h"
+#include "berth/plan/plan.h"
+#include "berth/sizing/units.h"
+
+namespace berth::load {
+
+inline constexpr uint64_t kMaxStagingBytes = uint64_t{256} << 20;
+
+struct LoadRequest {
+  const format::Checkpoint* checkpoint = nullptr;
+  const arch::ModelSpec* spec = nullptr;
+  const std::vector<sizing::TensorStorage>* storage = nullptr;
+  const sizing::UnitTable* units = nullptr;
+  const plan::Plan* plan = nullptr;
+  device::DeviceSet* devices = nullptr;
+  ThreadPool* pool = nullptr;
+  // What floats are rounded to before they are quantized (numerics of the result depend on it): the model's dtype.
+  DType quantize_from = DType::kBF16;
+};
+
+// Errors: kDoesNotFit (an arena), kIo (short read, file changed), kCorruptData (NaN weight or scale: tensor, row, column),
+// kUnsupported (a device kind this build cannot run), kCancelled.
+Result<WeightStore> load_weights(const LoadRequest& request, const Log& log);
+
+}  // namespace berth::load

@@ -1,0 +1,46 @@
+// load/weight_store.h — the weights of a model where its plan put them, and how units get at them.
+//
+// One arena allocation per tensor on the device that stores it; aliases (tied heads) share. acquire(unit) hands out views
+// that compute can use; today every unit is computed where it is stored and tables are gathered there.
+//
+// Non-goals: reading files (load_weights.h). Start reading at: WeightStore.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "berth/arch/model_spec.h"
+#include "berth/device/device.h"
+#include "berth/quant/packed.h"
+#include "berth/sizing/storage.h"
+
+namespace berth::load {
+
+// One tensor as held. `matrix` is valid while the store lives; vectors are fp32 rows of an f32 matrix.
+struct HeldTensor {
+  quant::PackedMatrix matrix;
+  device::Device* device = nullptr;
+  const float* as_vector() const { return matrix.plane<float>(quant::Plane::kCodes); }
+};
+
+class WeightStore {
+ public:
+  WeightStore() = default;
+  WeightStore(WeightStore&&) = default;
+  WeightStore& operator=(WeightStore&&) = default;
+
+  // The tensor with this role and layer (-1: the model), aliases resolved; null where the model has none.
+  const HeldTensor* find(arch::Role role, int32_t layer) const;
+  const HeldTensor& tensor(int32_t index) const { return tensors_[static_cast<size_t>(index)]; }
+
+ private:
+  friend class Loader;
+  std::vector<HeldTensor> tensors_;      // one per spec.tensors
+  std::vector<device::Buffer> buffers_;  // owners
+  std::map<std::pair<arch::Role, int32_t>, int32_t> index_;
+};
+
+}  // namespace berth::load
