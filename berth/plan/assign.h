@@ -1,0 +1,44 @@
+// plan/assign.h — from "this unit lives there and computes there" to a Plan: sums, limits, refusals. Every strategy, custom
+// maps and --target's whole blocks end here, so every plan's arithmetic is this one.
+//
+// Memory of a device = weights stored + KV of units computed there + largest workspace of units computed (tables: stored)
+// there + staging for streamed units (2 grains) + overhead + margin <= budget (planner.md 2).
+//
+// Start reading at: assign.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "berth/base/result.h"
+#include "berth/machine/budget.h"
+#include "berth/machine/machine.h"
+#include "berth/plan/plan.h"
+#include "berth/sizing/units.h"
+
+namespace berth::plan {
+
+// For one unit, indices into machine.devices.
+struct Assignment {
+  size_t memory = 0;
+  size_t compute = 0;
+  Access access = Access::kCompute;
+  std::string reason;
+};
+
+struct AssignRequest {
+  const sizing::UnitTable* units = nullptr;
+  const machine::Machine* machine = nullptr;
+  std::span<const machine::DeviceBudget> budgets;  // one per machine device
+  sizing::RunShape shape;
+  std::string strategy;
+};
+
+// Bytes that each device holds under an assignment, budgets aside.
+std::vector<DeviceUse> device_use(const AssignRequest& request, std::span<const Assignment> assignments);
+
+// Errors: kDoesNotFit naming the first device over its budget, by how much, and its largest unit; details_json as in
+// contract.md 4 (device, module, needed_bytes, available_bytes, missing_bytes, proof "unit" or "volume").
+Result<Plan> assign(const AssignRequest& request, std::span<const Assignment> assignments);
+
+}  // namespace berth::plan

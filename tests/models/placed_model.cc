@@ -1,0 +1,83 @@
+// tests/models/placed_model.cc — see placed_model.h.
+#include "placed_model.h"
+
+#include <cstdlib>
+
+namespace berth::testing {
+
+std::string shared_path(const std::string& name) {
+  const char* shared = std::getenv("BERTH_SHARED");
+  return std::string(shared != nullptr && *shared != 0 ? shared : BERTH_SOURCE_DIR "/../shared") + "/" + name;
+}
+
+Placement all_on_cpu(Isa isa) {
+  Placement p;
+  p.name = "cpu";
+  p.cpu_isa = isa;
+  p.device_of = [](const sizing::Unit&, size_t, size_t) { return std::string("cpu"); };
+  return p;
+}
+
+Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement, const RunOptions& options) {
+  auto out = std::make_unique<PlacedModel>();
+  TRY(auto checkpoint, format::Checkpoint::open(path, Log{}));
+  out->checkpoint = std::make_unique<format::Checkpoint>(std::move(checkpoint));
+  TRY(out->description, arch::describe_model(*out->checkpoint, {}));
+  const arch::ModelSpec& spec = out->description.spec;
+  sizing::StorageRequest request;
+  if (options.quantize_to) {
+    request.quantize_to = options.quantize_to;
+    request.quantizes = [](const arch::TensorSpec& t) { return t.kind == arch::TensorKind::kMatrix && t.role != arch::Role::kHead; };
+  }
+  TRY(out->storage, sizing::choose_storage(spec, request));
+  sizing::RunShape shape = options.shape;
+  shape.threads = options.threads;
+  shape.int8_numerics = options.numerics == kernel::Numerics::kInt8;
+  out->units = sizing::make_units(spec, out->storage, shape);
+
+  for (size_t i = 0; i < placement.emulated.size(); ++i) {
+    out->machine.devices.push_back(machine::emulated_device(i, uint64_t{8} << 30));
+    out->machine.devices.back().kernels = placement.emulated[i];
+  }
+  out->machine.devices.push_back(machine::default_cpu(uint64_t{16} << 30));
+  out->machine.devices.back().kernels = placement.cpu_isa;
+  TRY(const machine::Budgets budgets, machine::device_budgets(out->machine));
+  std::vector<plan::Assignment> assignments;
+  for (size_t u = 0; u < out->units.units.size(); ++u) {
+    const sizing::Unit& unit = out->units.units[u];
+    const sizing::Unit& held = unit.stored_with >= 0 ? out->units.units[static_cast<size_t>(unit.stored_with)] : unit;
+    const size_t held_index = unit.stored_with >= 0 ? static_cast<size_t>(unit.stored_with) : u;
+    const auto device = out->machine.find(placement.device_of(held, held_index, out->units.units.size()));
+    if (!device) return Error(ErrorCode::kInvalidArgument, "the placement names a device the machine lacks");
+    const bool table = static_cast<int32_t>(u) >= out->units.chain_size;
+    assignments.push_back({*device, *device, table ? plan::Access::kGather : plan::Access::kCompute, "by hand"});
+  }
+  plan::AssignRequest assign{&out->units, &out->machine, budgets.devices, shape, placement.name};
+  TRY(out->plan, plan::assign(assign, assignments));
+  TRY(out->devices, device::open_devices(out->machine, budgets.devices, {placement.cpu_isa}));
+  out->pool = std::make_unique<ThreadPool>(options.threads);
+  load::LoadRequest load;
+  load.checkpoint = out->checkpoint.get();
+  load.spec = &spec;
+  load.storage = &out->storage;
+  load.units = &out->units;
+  load.plan = &out->plan;
+  load.devices = &out->devices;
+  load.pool = out->pool.get();
+  load.quantize_from = spec.dtype;
+  TRY(out->weights, load::load_weights(load, Log{}));
+  model::ModelParts parts{&spec, &out->units, &out->plan, &out->weights, &out->devices, out->pool.get(), options.numerics};
+  TRY(out->model, model::Model::create(parts));
+  return out;
+}
+
+Result<std::vector<float>> all_logits(model::Model& model, const std::vector<int32_t>& tokens) {
+  std::vector<float> out;
+  TRY_STATUS(model.prefill(0, tokens, model::LogitRows::kAll, [&](size_t, int64_t, std::span<const float> row) {
+    out.insert(out.end(), row.begin(), row.end());
+    return Status();
+  }));
+  return out;
+}
+
+}  // namespace berth::testing

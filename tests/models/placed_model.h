@@ -1,0 +1,58 @@
+// tests/models/placed_model.h — a checkpoint opened, placed by hand and loaded: what the end-to-end tests run.
+//
+// Placement is a function from unit to device-map name, so that a test can put anything anywhere.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "berth/arch/registry.h"
+#include "berth/base/thread_pool.h"
+#include "berth/device/device.h"
+#include "berth/format/checkpoint.h"
+#include "berth/load/load_weights.h"
+#include "berth/model/model.h"
+#include "berth/plan/assign.h"
+
+namespace berth::testing {
+
+struct Placement {
+  std::string name;
+  // Emulated devices of this machine: their kernels, in order. The cpu uses `cpu_isa`.
+  std::vector<Isa> emulated;
+  Isa cpu_isa = best_isa();
+  std::function<std::string(const sizing::Unit& unit, size_t index, size_t count)> device_of;  // "cpu", "0"...
+};
+Placement all_on_cpu(Isa isa = best_isa());
+
+struct RunOptions {
+  sizing::RunShape shape;
+  kernel::Numerics numerics = kernel::Numerics::kExact;
+  int threads = 1;
+  std::optional<quant::StoredFormat> quantize_to;  // of every Linear but the head
+};
+
+// Everything alive behind a Model.
+struct PlacedModel {
+  std::unique_ptr<format::Checkpoint> checkpoint;
+  arch::ModelDescription description;
+  std::vector<sizing::TensorStorage> storage;
+  sizing::UnitTable units;
+  machine::Machine machine;
+  plan::Plan plan;
+  device::DeviceSet devices;
+  std::unique_ptr<ThreadPool> pool;
+  load::WeightStore weights;
+  std::optional<model::Model> model;
+};
+
+Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement, const RunOptions& options);
+
+// Logits of every position of `tokens` (sequence 0), [tokens, vocab] row by row.
+Result<std::vector<float>> all_logits(model::Model& model, const std::vector<int32_t>& tokens);
+
+std::string shared_path(const std::string& name);  // BERTH_SHARED/name
+
+}  // namespace berth::testing
