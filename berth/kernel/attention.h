@@ -50,6 +50,8 @@ struct AttentionOptions {
   int64_t window = 0;          // > 0: keys p with p > query - window
   int64_t chunk = 0;           // > 0: keys of the query's chunk of this many positions (Llama 4)
   const float* alibi_slopes = nullptr;  // [heads] or null; added after scaling: s + slope * key position (BLOOM)
+  // Falcon: the bias is rounded to bf16 (slope, position and product, each) and added before scaling.
+  bool alibi_bf16_before_scale = false;
   const float* sinks = nullptr;         // [heads] or null
 };
 

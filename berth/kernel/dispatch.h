@@ -25,6 +25,7 @@ struct Operations {
   decltype(&kernel::rope) rope;
   decltype(&kernel::kv_write) kv_write;
   decltype(&kernel::attention) attention;
+  decltype(&kernel::apply) apply;
   decltype(&kernel::activate) activate;
   decltype(&kernel::add_residual) add_residual;
   decltype(&kernel::scale) scale;

@@ -18,6 +18,10 @@ enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu };
 void activate(const Context& context, Activation act, const float* gate, int64_t gate_stride, const float* up,
               int64_t up_stride, int64_t rows, int64_t n, float* y, int64_t y_stride);
 
+// y[i] = f(x[i]), the functions of math.h one by one; y may be x.
+enum class Function { kExp, kTanh, kSigmoid, kErf, kLog, kSoftplus, kSilu, kGeluTanh, kGeluErf, kRelu };
+void apply(const Context& context, Function f, const float* x, float* y, int64_t n);
+
 // h = h + y, or h = h + multiplier * y where multiplier != 1 (product rounded, then the sum).
 void add_residual(const Context& context, float* h, int64_t h_stride, const float* y, int64_t y_stride, float multiplier,
                   int64_t rows, int64_t n);

@@ -12,7 +12,7 @@ namespace berth::kernel {
 void rms_norm(const Context& context, const float* x, int64_t x_stride, const float* w, float eps, int64_t rows,
               int64_t n, float* y, int64_t y_stride);
 
-// mu = lane_sum(x) / n; d = x - mu; y = fma(d * r, w, b), b null: (d * r) * w.
+// mu = lane_sum(x) / n; d = x - mu; y = fma(d * r, w, b), b null: (d * r) * w; w null: 1 in its place.
 void layer_norm(const Context& context, const float* x, int64_t x_stride, const float* w, const float* b, float eps,
                 int64_t rows, int64_t n, float* y, int64_t y_stride);
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "berth/base/bytes.h"
+#include "berth/kernel/ref/lanes.h"
 #include "berth/kernel/ref/ref.h"
 #include "berth/quant/codec.h"
 #include "berth/quant/packed.h"
@@ -17,17 +18,9 @@
 namespace berth::kernel::BERTH_REF {
 namespace {
 
-constexpr int kLanes = 32;
 constexpr int kInt8Lanes = 8;
 constexpr int64_t kInt8Word = 32;
 constexpr int64_t kNibbleOrder[8] = {1, 0, 3, 2, 5, 4, 7, 6};  // words of 8 elements: bitsandbytes' nibbles by bit position
-
-// a[i] = a[i] + a[i + h] for halving h; the result + 0 has no negative zero.
-float finish(float* a, int lanes) {
-  for (int h = lanes / 2; h >= 1; h /= 2)
-    for (int i = 0; i < h; ++i) a[i] = a[i] + a[i + h];
-  return a[0] + 0.0f;
-}
 
 // One weight row, decoded. Blocks of unscaled and row-scaled formats: none.
 struct Row {

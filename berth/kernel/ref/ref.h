@@ -31,6 +31,7 @@
                 const float* v, int64_t v_stride);                                                                     \
   void attention(const Context&, const AttentionOptions& options, std::span<const AttentionJob> jobs,                  \
                  std::span<std::byte>);                                                                                \
+  void apply(const Context&, Function f, const float* x, float* y, int64_t n);                                         \
   void activate(const Context&, Activation act, const float* gate, int64_t gate_stride, const float* up,               \
                 int64_t up_stride, int64_t rows, int64_t n, float* y, int64_t y_stride);                               \
   void add_residual(const Context&, float* h, int64_t h_stride, const float* y, int64_t y_stride, float multiplier,    \
