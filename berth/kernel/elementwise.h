@@ -1,7 +1,7 @@
 // kernel/elementwise.h — activations, residuals, softcap, scaling, row lookups, argmax (numerics.md 2 and 3).
 //
-// Pointers: [rows, n] fp32 with row strides where given; outputs may be an input. No reduction order is involved but for
-// softmax (lane sum) and argmax (largest, then lowest index).
+// Pointers: [rows, n] fp32 with row strides where given; outputs may be an input. No reduction order is involved but
+// for softmax (lane sum) and argmax (largest, then lowest index).
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,14 @@ enum class Function { kExp, kTanh, kSigmoid, kErf, kLog, kSoftplus, kSilu, kGelu
 void apply(const Context& context, Function f, const float* x, float* y, int64_t n);
 
 // h = h + y, or h = h + multiplier * y where multiplier != 1 (product rounded, then the sum).
-void add_residual(const Context& context, float* h, int64_t h_stride, const float* y, int64_t y_stride, float multiplier,
-                  int64_t rows, int64_t n);
+void add_residual(const Context& context, float* h, int64_t h_stride, const float* y, int64_t y_stride,
+                  float multiplier, int64_t rows, int64_t n);
 
-void scale(const Context& context, float* x, int64_t stride, float factor, int64_t rows, int64_t n);    // x = x * factor
-void divide(const Context& context, float* x, int64_t stride, float divisor, int64_t rows, int64_t n);  // x = x / divisor
-void softcap(const Context& context, float* x, int64_t stride, float cap, int64_t rows, int64_t n);     // cap * tanh(x / cap)
+void scale(const Context& context, float* x, int64_t stride, float factor, int64_t rows, int64_t n);  // x = x * factor
+void divide(const Context& context, float* x, int64_t stride, float divisor, int64_t rows,
+            int64_t n);  // x = x / divisor
+void softcap(const Context& context, float* x, int64_t stride, float cap, int64_t rows,
+             int64_t n);  // cap * tanh(x / cap)
 
 // y[i] = row ids[i] of the table, decoded; ids are checked by the caller to be in range. y: [ids, cols].
 void gather_rows(const Context& context, const quant::PackedMatrix& table, std::span<const int32_t> ids, float* y,

@@ -13,8 +13,7 @@ void linear(const Context& context, const LinearInput& input, std::span<const Li
   if (input.m == 0 || jobs.empty()) return;
   CHECK(input.m > 0 && input.k > 0 && input.x_stride >= input.k);
   const int threads = context.pool == nullptr ? 1 : context.pool->size();
-  CHECK(scratch.size() >=
-        quant::linear_scratch_bytes(input.m, input.k, context.numerics == Numerics::kInt8, threads));
+  CHECK(scratch.size() >= quant::linear_scratch_bytes(input.m, input.k, context.numerics == Numerics::kInt8, threads));
   CHECK(reinterpret_cast<uintptr_t>(scratch.data()) % 64 == 0);
   for (const LinearJob& job : jobs) {
     CHECK(job.weight != nullptr && job.weight->cols == input.k);

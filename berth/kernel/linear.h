@@ -1,7 +1,7 @@
 // kernel/linear.h — y = W x for every storage format, in both numerics modes: the operation that decides speed.
 //
-// Follows numerics.md 1 (exact) and 5 (int8). `ref` defines the bits; every instruction set equals it with ==, for every
-// M, thread count and split of the work. Work is split by outputs, never along K.
+// Follows numerics.md 1 (exact) and 5 (int8). `ref` defines the bits; every instruction set equals it with ==, for
+// every M, thread count and split of the work. Work is split by outputs, never along K.
 //
 // Several matrices that read the same x (q, k, v; gate, up) go in one call: x is prepared once and there is one
 // fork-join. Rows may be a range of a larger matrix (fused projections, one expert of a bank).
@@ -28,12 +28,13 @@ struct LinearJob {
 struct LinearInput {
   const float* x = nullptr;  // [M, K], row m at x + m * x_stride; not aliased by any y
   int64_t m = 0, k = 0;
-  int64_t x_stride = 0;      // >= K
+  int64_t x_stride = 0;  // >= K
 };
 
 // `scratch`: at least quant::linear_scratch_bytes(m, k, numerics, threads), 64-byte aligned; CHECKed.
 // All weights of one call have `cols` == k; their formats may differ. In int8 mode formats to which it does not apply
 // (fp32, bf16, fp16, fp8) run as in exact.
-void linear(const Context& context, const LinearInput& input, std::span<const LinearJob> jobs, std::span<std::byte> scratch);
+void linear(const Context& context, const LinearInput& input, std::span<const LinearJob> jobs,
+            std::span<std::byte> scratch);
 
 }  // namespace berth::kernel

@@ -1,8 +1,8 @@
 // kernel/math.h — exp, tanh, erf, log and the activations made of them, once for scalar, SIMD and CUDA code.
 //
-// numerics.md 3: no libm in a kernel; every operation below is one correctly rounded fp32 operation, so every machine has
-// the same bits. The functions are templates over a pack F of floats: F32x1 here, F32x8 in cpu/math_avx2-inl.h, F32x16 in
-// cpu/math_avx512-inl.h. math_test.cc walks the inputs, compares the packs and pins a hash of all outputs.
+// numerics.md 3: no libm in a kernel; every operation below is one correctly rounded fp32 operation, so every machine
+// has the same bits. The functions are templates over a pack F of floats: F32x1 here, F32x8 in cpu/math_avx2-inl.h,
+// F32x16 in cpu/math_avx512-inl.h. math_test.cc walks the inputs, compares the packs and pins a hash of all outputs.
 //
 // Largest error over all inputs, in ulp (math_test.cc measures it against long double): exp 1.0, tanh 1.4, sigmoid 2.2,
 // silu 2.3, erf 1.4, log 1.0, softplus 2.0. NaN in, NaN out (payloads differ between machines).
@@ -40,7 +40,7 @@ struct F32x1 {
 BERTH_MATH F32x1 fma(F32x1 a, F32x1 b, F32x1 c) { return {std::fma(a.v, b.v, c.v)}; }
 BERTH_MATH F32x1 sqrt(F32x1 a) { return {std::sqrt(a.v)}; }
 BERTH_MATH F32x1 rint(F32x1 a) { return {std::nearbyint(a.v)}; }
-BERTH_MATH F32x1 at_least(F32x1 x, float low) { return {x.v < low ? low : x.v}; }   // a NaN stays
+BERTH_MATH F32x1 at_least(F32x1 x, float low) { return {x.v < low ? low : x.v}; }    // a NaN stays
 BERTH_MATH F32x1 at_most(F32x1 x, float high) { return {x.v > high ? high : x.v}; }  // a NaN stays
 BERTH_MATH F32x1 abs(F32x1 a) { return {std::bit_cast<float>(std::bit_cast<uint32_t>(a.v) & 0x7FFFFFFFu)}; }
 BERTH_MATH F32x1 copysign(F32x1 magnitude, F32x1 sign) {
@@ -157,8 +157,8 @@ BERTH_MATH F gelu_erf(F x) {
   return (F::of(0.5f) * x) * (F::of(1.0f) + erf(x * F::of(0.707106769f)));
 }
 
-// log(2^e * (1 + f)) for sqrt(1/2) <= 1 + f < sqrt(2): f - f*f/2 + f^3 * P(f) + e * ln 2, ln 2 in two parts (the first has
-// 15 bits, so its product with e is exact). P is a minimax fit of this project.
+// log(2^e * (1 + f)) for sqrt(1/2) <= 1 + f < sqrt(2): f - f*f/2 + f^3 * P(f) + e * ln 2, ln 2 in two parts (the first
+// has 15 bits, so its product with e is exact). P is a minimax fit of this project.
 template <typename F>
 BERTH_MATH F log_of_split(F f, F e) {
   const F z = f * f;

@@ -73,11 +73,20 @@ std::vector<float> inverse_frequencies(const RopeParameters& p, int64_t length) 
     double f = pow_f64(theta, -2.0 * j / dim);
     switch (p.scaling) {
       case RopeScaling::kDefault:
-      case RopeScaling::kDynamic: break;
-      case RopeScaling::kLinear: f = f / p.factor; break;
-      case RopeScaling::kProportional: f = j < rotated ? f / p.factor : 0.0; break;
-      case RopeScaling::kLlama3: f = llama3_frequency(p, f); break;
-      case RopeScaling::kYarn: f = (f / p.factor) * ramp.at(j) + f * (1 - ramp.at(j)); break;
+      case RopeScaling::kDynamic:
+        break;
+      case RopeScaling::kLinear:
+        f = f / p.factor;
+        break;
+      case RopeScaling::kProportional:
+        f = j < rotated ? f / p.factor : 0.0;
+        break;
+      case RopeScaling::kLlama3:
+        f = llama3_frequency(p, f);
+        break;
+      case RopeScaling::kYarn:
+        f = (f / p.factor) * ramp.at(j) + f * (1 - ramp.at(j));
+        break;
       case RopeScaling::kLongRope:
         CHECK(static_cast<size_t>(j) < ext.size());
         f = 1.0 / (ext[static_cast<size_t>(j)] * pow_f64(theta, 2.0 * j / dim));

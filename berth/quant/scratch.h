@@ -11,8 +11,8 @@
 namespace berth::quant {
 
 // linear() with M = m rows of K = k elements and `threads` threads: x prepared for the whole call (exact: laid out in
-// lanes, with the sums that formats with a minimum need; int8: codes, scales and sums per word), and per thread one tile
-// of decoded weights (64 outputs).
+// lanes, with the sums that formats with a minimum need; int8: codes, scales and sums per word), and per thread one
+// tile of decoded weights (64 outputs).
 constexpr uint64_t linear_scratch_bytes(int64_t m, int64_t k, [[maybe_unused]] bool int8, int threads) {
   const uint64_t padded_k = (static_cast<uint64_t>(k) + 255) / 256 * 256;
   const uint64_t rows = (static_cast<uint64_t>(m) + 15) / 16 * 16;
@@ -21,12 +21,12 @@ constexpr uint64_t linear_scratch_bytes(int64_t m, int64_t k, [[maybe_unused]] b
   return prepared + per_thread * static_cast<uint64_t>(std::max(threads, 1)) + 4096;
 }
 
-// attention() over jobs of `rows` query rows altogether, the longest context `context` positions: per thread one tile of
-// queries with its scores and sums; and, where few rows are decoded over a long context, the partial results of blocks
-// of 128 positions that different threads computed and one merges in order.
-inline constexpr int64_t kAttentionTileQueries = 32;     // query rows x heads that one task computes together
-inline constexpr int64_t kAttentionPartialBlocks = 64;   // blocks per head whose partial results wait to be merged
-inline constexpr int64_t kAttentionPartialRows = 8;      // query rows of a call that may be split by blocks
+// attention() over jobs of `rows` query rows altogether, the longest context `context` positions: per thread one tile
+// of queries with its scores and sums; and, where few rows are decoded over a long context, the partial results of
+// blocks of 128 positions that different threads computed and one merges in order.
+inline constexpr int64_t kAttentionTileQueries = 32;    // query rows x heads that one task computes together
+inline constexpr int64_t kAttentionPartialBlocks = 64;  // blocks per head whose partial results wait to be merged
+inline constexpr int64_t kAttentionPartialRows = 8;     // query rows of a call that may be split by blocks
 constexpr uint64_t attention_scratch_bytes(int64_t heads, int64_t head_dim, int64_t v_head_dim, int64_t rows,
                                            int64_t context, int threads) {
   const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };

@@ -1,9 +1,10 @@
 // kernel/cpu/linear_dispatch.h — the fast linear kernels' entry points, one per instruction set.
 //
 // Each has the signature and the contract of kernel::linear() (linear.h): it is called with arguments that linear() has
-// checked (shapes, scratch at least quant::linear_scratch_bytes and 64-byte aligned), with M >= 1, at least one job, and
-// K >= 1. It handles every codec of quant/codec.h, both numerics modes (context.numerics; formats without int8 mode run
-// as in exact), every M and any row range, splits its work over context.pool by outputs, and equals ref::linear with ==.
+// checked (shapes, scratch at least quant::linear_scratch_bytes and 64-byte aligned), with M >= 1, at least one job,
+// and K >= 1. It handles every codec of quant/codec.h, both numerics modes (context.numerics; formats without int8 mode
+// run as in exact), every M and any row range, splits its work over context.pool by outputs, and equals ref::linear
+// with ==.
 //
 // To add an instruction set: cpu/linear_NAME.cc with linear_NAME(), its line here and in dispatch.cc.
 #pragma once

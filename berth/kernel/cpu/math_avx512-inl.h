@@ -1,4 +1,5 @@
-// kernel/cpu/math_avx512-inl.h — the pack of 16 floats for kernel/math.h and the kernels. Only for files built for AVX-512.
+// kernel/cpu/math_avx512-inl.h — the pack of 16 floats for kernel/math.h and the kernels. Only for files built for
+// AVX-512.
 //
 // Everything is always inlined: no function of this header may survive in an object file, where a linker could pick it
 // for a CPU without AVX-512. Partial loads read nothing past n elements; the lanes beyond are +0.
@@ -44,7 +45,8 @@ struct F32x16 {
   BERTH_MATH void store_bf16(uint16_t* p) const {
     const __m512i u = _mm512_castps_si512(v);
     const __m512i lsb = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), lsb), 16);
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), lsb), 16);
     const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     const __m512i r = _mm512_mask_blend_epi32(nan, rounded, quiet);
@@ -59,9 +61,7 @@ struct F32x16 {
 
 BERTH_MATH F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 BERTH_MATH F32x16 sqrt(F32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
-BERTH_MATH F32x16 rint(F32x16 a) {
-  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
+BERTH_MATH F32x16 rint(F32x16 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // max and min return the second operand where one is NaN.
 BERTH_MATH F32x16 at_least(F32x16 x, float low) { return {_mm512_max_ps(_mm512_set1_ps(low), x.v)}; }
 BERTH_MATH F32x16 at_most(F32x16 x, float high) { return {_mm512_min_ps(_mm512_set1_ps(high), x.v)}; }

@@ -1,4 +1,5 @@
-// kernel/ref/attention.cc — the KV cache and attention, numerics.md 2: blocks of 128 by absolute position, an ordered merge.
+// kernel/ref/attention.cc — the KV cache and attention, numerics.md 2: blocks of 128 by absolute position, an ordered
+// merge.
 #include "berth/kernel/attention.h"
 
 #include <algorithm>
@@ -43,7 +44,8 @@ struct Partial {
 float score(const AttentionOptions& options, const KvView& cache, int32_t head, int64_t kv_head, int64_t p,
             const float* q) {
   float s = 0;
-  for (int32_t i = 0; i < cache.head_dim; ++i) s = std::fma(q[i], load(cache.k, cache.dtype, k_index(cache, kv_head, p, i)), s);
+  for (int32_t i = 0; i < cache.head_dim; ++i)
+    s = std::fma(q[i], load(cache.k, cache.dtype, k_index(cache, kv_head, p, i)), s);
   const float slope = options.alibi_slopes == nullptr ? 0.0f : options.alibi_slopes[head];
   if (options.alibi_slopes != nullptr && options.alibi_bf16_before_scale)
     s = s + to_bf16(to_bf16(slope) * to_bf16(static_cast<float>(p)));
@@ -120,7 +122,8 @@ void attention(const Context&, const AttentionOptions& options, std::span<const 
   for (const AttentionJob& job : jobs)
     for (int64_t r = 0; r < job.rows; ++r)
       for (int32_t h = 0; h < options.heads; ++h)
-        one_query(options, job.cache, h, job.position + r, job.q + r * job.q_stride + static_cast<int64_t>(h) * job.cache.head_dim,
+        one_query(options, job.cache, h, job.position + r,
+                  job.q + r * job.q_stride + static_cast<int64_t>(h) * job.cache.head_dim,
                   job.out + r * job.out_stride + static_cast<int64_t>(h) * job.cache.v_head_dim, block_o);
 }
 

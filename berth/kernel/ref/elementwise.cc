@@ -12,26 +12,40 @@ namespace {
 
 float function(Function f, float x) {
   switch (f) {
-    case Function::kExp: return exp_f32(x);
-    case Function::kTanh: return tanh_f32(x);
-    case Function::kSigmoid: return sigmoid_f32(x);
-    case Function::kErf: return erf_f32(x);
-    case Function::kLog: return log_f32(x);
-    case Function::kSoftplus: return softplus_f32(x);
-    case Function::kSilu: return silu_f32(x);
-    case Function::kGeluTanh: return gelu_tanh_f32(x);
-    case Function::kGeluErf: return gelu_erf_f32(x);
-    case Function::kRelu: return x < 0 ? 0.0f : x;
+    case Function::kExp:
+      return exp_f32(x);
+    case Function::kTanh:
+      return tanh_f32(x);
+    case Function::kSigmoid:
+      return sigmoid_f32(x);
+    case Function::kErf:
+      return erf_f32(x);
+    case Function::kLog:
+      return log_f32(x);
+    case Function::kSoftplus:
+      return softplus_f32(x);
+    case Function::kSilu:
+      return silu_f32(x);
+    case Function::kGeluTanh:
+      return gelu_tanh_f32(x);
+    case Function::kGeluErf:
+      return gelu_erf_f32(x);
+    case Function::kRelu:
+      return x < 0 ? 0.0f : x;
   }
   return x;
 }
 
 Function function_of(Activation act) {
   switch (act) {
-    case Activation::kSilu: return Function::kSilu;
-    case Activation::kGeluTanh: return Function::kGeluTanh;
-    case Activation::kGeluErf: return Function::kGeluErf;
-    case Activation::kRelu: return Function::kRelu;
+    case Activation::kSilu:
+      return Function::kSilu;
+    case Activation::kGeluTanh:
+      return Function::kGeluTanh;
+    case Activation::kGeluErf:
+      return Function::kGeluErf;
+    case Activation::kRelu:
+      return Function::kRelu;
   }
   return Function::kSilu;
 }

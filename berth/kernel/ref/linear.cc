@@ -1,7 +1,7 @@
 // kernel/ref/linear.cc — the definition of the Linear layer's bits: numerics.md 1 (exact) and 5 (int8), to the letter.
 //
-// A weight row becomes its exact code values c, its blocks' scales s and minima m (quant/packed.h), whatever the format;
-// one loop over words and runs serves all. Start reading at: exact_row, then int8_row.
+// A weight row becomes its exact code values c, its blocks' scales s and minima m (quant/packed.h), whatever the
+// format; one loop over words and runs serves all. Start reading at: exact_row, then int8_row.
 #include "berth/kernel/linear.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kInt8Lanes = 8;
 constexpr int64_t kInt8Word = 32;
-constexpr int64_t kNibbleOrder[8] = {1, 0, 3, 2, 5, 4, 7, 6};  // words of 8 elements: bitsandbytes' nibbles by bit position
+constexpr int64_t kNibbleOrder[8] = {1, 0, 3, 2,
+                                     5, 4, 7, 6};  // words of 8 elements: bitsandbytes' nibbles by bit position
 
 // One weight row, decoded. Blocks of unscaled and row-scaled formats: none.
 struct Row {

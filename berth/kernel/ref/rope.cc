@@ -7,8 +7,8 @@
 
 namespace berth::kernel::BERTH_REF {
 
-void rope(const Context&, float* x, int64_t x_stride, int64_t rows, int32_t heads, int32_t head_dim,
-          int32_t rotary_dim, RopeLayout layout, const float* cos, const float* sin) {
+void rope(const Context&, float* x, int64_t x_stride, int64_t rows, int32_t heads, int32_t head_dim, int32_t rotary_dim,
+          RopeLayout layout, const float* cos, const float* sin) {
   const int32_t half = rotary_dim / 2;
   float turned[kMaxRotaryDim];
   for (int64_t row = 0; row < rows; ++row, x += x_stride, cos += half, sin += half) {

@@ -1,0 +1,210 @@
+// kernel/parity_test.cc — every operation x format x shape: each instruction set equals the reference with ==; the
+// reference equals hashes that are checked in, and stays near float64. parity.h says how to run one row alone.
+#include "berth/kernel/parity.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "berth/kernel/dispatch.h"
+#include "berth/kernel/linear.h"
+#include "berth/quant/codec.h"
+#include "berth/quant/scratch.h"
+
+namespace berth::kernel::parity {
+namespace {
+
+constexpr float kGap = -12345.678f;  // what strides leave between rows must stay untouched
+
+// y = W x for two jobs of one call: all rows with a bias, and a range of rows without.
+std::vector<float> run_linear(const Operations* operations, const Context& context, const Matrix& matrix,
+                              std::span<const float> x, std::span<const float> bias, int64_t m) {
+  const int64_t n = matrix.view.rows, k = matrix.view.cols;
+  const int64_t y_stride = n + 3;
+  std::vector<float> y(static_cast<size_t>(2 * m * y_stride), kGap);
+  const int64_t begin = std::min<int64_t>(1, n - 1);
+  const LinearJob jobs[] = {{.weight = &matrix.view,
+                             .row_begin = 0,
+                             .row_count = n,
+                             .bias = bias.data(),
+                             .y = y.data(),
+                             .y_stride = y_stride},
+                            {.weight = &matrix.view,
+                             .row_begin = begin,
+                             .row_count = n - begin,
+                             .bias = nullptr,
+                             .y = y.data() + m * y_stride,
+                             .y_stride = y_stride}};
+  const int threads = context.pool == nullptr ? 1 : context.pool->size();
+  const Aligned scratch(quant::linear_scratch_bytes(m, k, context.numerics == Numerics::kInt8, threads));
+  const LinearInput input{.x = x.data(), .m = m, .k = k, .x_stride = k + 5};
+  if (operations != nullptr) {
+    operations->linear(context, input, std::span(jobs), scratch.span());
+  } else {
+    linear(context, input, std::span(jobs), scratch.span());
+  }
+  return y;
+}
+
+struct LinearCase {
+  int64_t m, n, k;
+  Inputs inputs;
+};
+
+std::vector<LinearCase> linear_cases() {
+  std::vector<LinearCase> cases;
+  for (const int64_t k : {1, 7, 8, 31, 32, 33, 63, 64, 65, 67, 72, 96, 255, 256, 257, 576, 768, 2560, 10240}) {
+    for (const int64_t m : {1, 2, 5, 16, 17, 64}) {
+      if (k > 768 && m > 17) continue;
+      const int64_t n = k > 768 ? 5 : (m == 1 || m == 17) ? 67 : (m == 64 ? 33 : 9);
+      cases.push_back({m, n, k, Inputs::kPlain});
+      if (m <= 5 || k == 256) cases.push_back({m, std::min<int64_t>(n, 5), k, Inputs::kHard});
+    }
+  }
+  cases.push_back({1, 1, 576, Inputs::kPlain});
+  cases.push_back({3, 130, 256, Inputs::kPlain});
+  return cases;
+}
+
+std::string linear_name(const quant::StoredFormat& format, Numerics numerics, const LinearCase& c) {
+  return "linear/" + quant::format_text(format) + (numerics == Numerics::kInt8 ? "/int8" : "/exact") + "/m" +
+         std::to_string(c.m) + " n" + std::to_string(c.n) + " k" + std::to_string(c.k) +
+         (c.inputs == Inputs::kHard ? " hard" : "");
+}
+
+void linear_parity(Numerics numerics) {
+  Parity parity(numerics == Numerics::kInt8 ? "linear int8" : "linear exact");
+  for (const quant::StoredFormat& format : formats()) {
+    const quant::CodecInfo& info = quant::codec_info(format.codec);
+    if (numerics == Numerics::kInt8 && !info.int8_mode) continue;
+    for (const LinearCase& c : linear_cases()) {
+      if (c.k % info.cols_multiple != 0) continue;
+      Row row;
+      row.name = linear_name(format, numerics, c);
+      Random random(seed_of(row.name));
+      const Matrix matrix(format, c.n, c.k, random);
+      const std::vector<float> x = values(random, c.m * (c.k + 5), c.inputs);
+      const std::vector<float> bias = values(random, c.n, Inputs::kPlain);
+      row.run = [&](const Context& context) { return run_linear(nullptr, context, matrix, x, bias, c.m); };
+      parity.check(row, quant::format_text(format), numerics);
+    }
+  }
+  testing::Test::RecordProperty("rows", parity.rows_run());
+}
+
+TEST(LinearParity, ExactEqualsTheReferenceOnEveryInstructionSet) { linear_parity(Numerics::kExact); }
+TEST(LinearParity, Int8EqualsTheReferenceOnEveryInstructionSet) { linear_parity(Numerics::kInt8); }
+
+TEST(LinearParity, FormatsWithoutInt8ModeRunAsInExact) {
+  for (const quant::StoredFormat& format : formats()) {
+    if (quant::codec_info(format.codec).int8_mode) continue;
+    Random random(5);
+    const Matrix matrix(format, 9, 256, random);
+    const std::vector<float> x = values(random, 2 * (256 + 5), Inputs::kPlain),
+                             bias = values(random, 9, Inputs::kPlain);
+    for (const Isa isa : available_isas()) {
+      size_t at = 0;
+      EXPECT_TRUE(same_bits(run_linear(nullptr, {isa, Numerics::kExact, nullptr}, matrix, x, bias, 2),
+                            run_linear(nullptr, {isa, Numerics::kInt8, nullptr}, matrix, x, bias, 2), &at))
+          << quant::format_text(format);
+    }
+  }
+}
+
+TEST(Reference, FmaByLibraryAndByInstructionAreTheSameBits) {
+  const Operations& plain = reference_operations(false);
+  const Operations& instruction = reference_operations(true);
+  if (&plain == &instruction) GTEST_SKIP() << "this CPU has no fma instruction";
+  for (const quant::StoredFormat& format : formats()) {
+    for (const Numerics numerics : {Numerics::kExact, Numerics::kInt8}) {
+      Random random(7);
+      const Matrix matrix(format, 5, 256, random);
+      const std::vector<float> x = values(random, 2 * (256 + 5), Inputs::kHard),
+                               bias = values(random, 5, Inputs::kPlain);
+      const Context context{Isa::kRef, numerics, nullptr};
+      size_t at = 0;
+      EXPECT_TRUE(same_bits(run_linear(&plain, context, matrix, x, bias, 2),
+                            run_linear(&instruction, context, matrix, x, bias, 2), &at))
+          << quant::format_text(format) << " at " << at;
+    }
+  }
+}
+
+// The reference's Linear against float64: each error within the worst case of the chain (length/32 terms in a lane, 5
+// levels of the tree, the products' roundings), and over many outputs no larger, as root mean square, than plain
+// sequential fp32 summation's.
+TEST(Reference, ExactLinearIsNearFloat64) {
+  for (const quant::StoredFormat& format : formats()) {
+    const quant::CodecInfo& info = quant::codec_info(format.codec);
+    const int64_t k = 2560, n = 40, m = 26;  // 1040 outputs
+    Random random(seed_of(quant::format_text(format)));
+    const Matrix matrix(format, n, k, random);
+    const std::vector<float> x = values(random, m * (k + 5), Inputs::kPlain), bias(static_cast<size_t>(n), 0.0f);
+    const std::vector<float> y = run_linear(nullptr, {}, matrix, x, bias, m);
+    double ours = 0, sequential = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      std::vector<float> c(static_cast<size_t>(k)), w(static_cast<size_t>(k)), s(static_cast<size_t>(k) + 1),
+          minimum(static_cast<size_t>(k) + 1);
+      quant::row_codes(matrix.view, r, c.data());
+      quant::row_scales(matrix.view, r, s.data(), info.has_min ? minimum.data() : nullptr);
+      quant::decode_row(matrix.view, r, w.data());
+      const quant::RowBlocks blocks = quant::row_blocks(matrix.view, r);
+      for (int64_t row = 0; row < m; ++row) {
+        double exact = 0, magnitude = 0;
+        float plain = 0;
+        for (int64_t i = 0; i < k; ++i) {
+          const auto e = static_cast<size_t>(i);
+          double weight = c[e];
+          if (info.scaling != quant::Scaling::kNone) weight *= s[static_cast<size_t>(blocks.block_of(i))];
+          double minimum_term = info.has_min ? minimum[static_cast<size_t>(blocks.block_of(i))] : 0;
+          const double input = x[static_cast<size_t>(row * (k + 5) + i)];
+          exact += (weight + minimum_term) * input;
+          magnitude += (std::fabs(weight) + std::fabs(minimum_term)) * std::fabs(input);
+          plain = plain + w[e] * static_cast<float>(input);
+        }
+        const double error = y[static_cast<size_t>(row * (n + 3) + r)] - exact;
+        EXPECT_LE(std::fabs(error), (2 * static_cast<double>(k) / 32 + 20) * 0x1p-24 * magnitude)
+            << quant::format_text(format);
+        ours += error * error;
+        sequential += (plain - exact) * (plain - exact);
+      }
+    }
+    EXPECT_LE(std::sqrt(ours), std::sqrt(sequential)) << quant::format_text(format);
+  }
+}
+
+// What the comparison would miss if it were empty: a dot over 16 lanes instead of 32 has another hash.
+TEST(Parity, SixteenLanesGiveAnotherHash) {
+  Random random(11);
+  const quant::StoredFormat format = quant::stored_format(quant::Codec::kF32);
+  const Matrix matrix(format, 8, 576, random);
+  const std::vector<float> x = values(random, 576 + 5, Inputs::kPlain), bias(8, 0.0f);
+  const std::vector<float> y = run_linear(nullptr, {}, matrix, x, bias, 1);
+  const auto dot = [&](int64_t row, int lanes) {
+    std::vector<float> a(static_cast<size_t>(lanes), 0.0f);
+    for (int64_t i = 0; i < 576; ++i) {
+      float& lane = a[static_cast<size_t>(i % lanes)];
+      lane = std::fma(matrix.view.plane<float>(quant::Plane::kCodes)[row * 576 + i], x[static_cast<size_t>(i)], lane);
+    }
+    for (int h = lanes / 2; h >= 1; h /= 2)
+      for (int i = 0; i < h; ++i) a[static_cast<size_t>(i)] = a[static_cast<size_t>(i)] + a[static_cast<size_t>(i + h)];
+    return a[0] + 0.0f;
+  };
+  std::vector<float> right, wrong;
+  for (int64_t row = 0; row < 8; ++row) {
+    right.push_back(dot(row, 32));
+    wrong.push_back(dot(row, 16));
+  }
+  const std::span<const float> reference(y.data(), 8);
+  EXPECT_EQ(hash_floats(reference), hash_floats(right));
+  EXPECT_NE(hash_floats(reference), hash_floats(wrong));
+}
+
+TEST(Parity, NamesTheInstructionSetsThisCpuLacks) {
+  const std::string skipped = skipped_isas();
+  if (!skipped.empty()) GTEST_SKIP() << "not compared on this CPU: " << skipped;
+}
+
+}  // namespace
+}  // namespace berth::kernel::parity
