@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/quant/bnb_4bit.h"
 #include "berth/quant/bnb_8bit_blocks.h"
@@ -30,6 +31,7 @@ Status Quantizer::rows(int64_t row_begin, std::span<float> x) {
     if (std::isnan(x[i]))
       return Error(ErrorCode::kCorruptData, fmt::format("the weight in row {}, column {} is not a number",
                                                         row_begin + static_cast<int64_t>(i) / to_.cols, static_cast<int64_t>(i) % to_.cols));
+  quant::round_through(from_, x);
   if (to_.format.codec == Codec::kInt8Row) {
     quant::round_through(DType::kF16, x);
     float* scb = to_.plane<float>(Plane::kScales);
@@ -38,7 +40,6 @@ Status Quantizer::rows(int64_t row_begin, std::span<float> x) {
                                                   quant::Int8Scale::kCpu, to_.plane<int8_t>(Plane::kCodes) + (row_begin + r) * to_.cols);
     return {};
   }
-  quant::round_through(from_, x);
   const int64_t first = row_begin * to_.cols;
   CHECK(first % to_.format.blocksize == 0 && first % 2 == 0);
   float* absmax = to_.format.nested ? absmax_.data() : to_.plane<float>(Plane::kScales);

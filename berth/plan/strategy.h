@@ -1,0 +1,50 @@
+// plan/strategy.h — decides which device holds and computes each unit.
+//
+// A strategy is a pure function of its request: same input, same plan, no I/O, no clock, no logging. Every plan goes
+// through assign() (assign.h), so no budget is ever exceeded.
+//
+// Non-goals: moving bytes (load/), measuring devices (device/probe.h), Transformers' own maps (strategies/compat_*.h).
+// Start reading at: make_plan; strategies/sequential.cc is the shortest strategy.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/base/result.h"
+#include "berth/plan/assign.h"
+#include "berth/plan/device_map.h"
+
+namespace berth::plan {
+
+// --pin PATH=DEVICE: every unit with a module that the pattern matches (glob, or a path above or below it).
+struct Pin {
+  std::string pattern;
+  std::string device;  // device-map name
+};
+
+enum class TablePlacement { kAuto, kAccelerator };
+enum class Target { kBerth, kTransformers, kLlamaCpp };
+
+struct PlanRequest {
+  AssignRequest assign;          // units, machine, budgets, shape; `strategy` is filled in
+  std::string strategy = "best"; // best, auto (= best), balanced, balanced_low_0, sequential
+  std::vector<Pin> pins;
+  TablePlacement tables = TablePlacement::kAuto;
+  Target target = Target::kBerth;
+  bool offload = true;           // false: nothing may leave the accelerators (--no-offload)
+  bool stream = true;            // whether units may be streamed to where they compute
+  int64_t effort = 1000000;      // labels
+};
+
+std::span<const std::string_view> strategy_names();
+
+// Errors: kInvalidArgument (unknown strategy with the nearest; a pin that matches no unit, or two that disagree; an unknown
+// device), kDoesNotFit with details_json as in contract.md 4.
+Result<Plan> make_plan(const PlanRequest& request);
+
+// A map of the user's own: every unit on the device that the most specific entry above it names. Errors: kInvalidArgument
+// (entries that match nothing, units without a device, units whose modules the map separates), kDoesNotFit.
+Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map);
+
+}  // namespace berth::plan
