@@ -1,0 +1,204 @@
+// kernel/cpu/linear_driver.cc — one linear() call: x prepared once per layout, the outputs cut into chunks, the chunks
+// given to the threads of the pool. The arithmetic is in the `rows` and `gemm` loops of each instruction set.
+//
+// A chunk is a range of outputs of one job; threads claim chunks as they finish (ThreadPool::parallel_for), so a core
+// that another process takes delays one chunk only. Scratch: x for the call, then one area per thread.
+//
+// Start reading at: run().
+#include <algorithm>
+#include <cstring>
+
+#include "berth/base/bytes.h"
+#include "berth/base/check.h"
+#include "berth/kernel/cpu/linear_dispatch.h"
+#include "berth/kernel/cpu/linear_kernels.h"
+#include "berth/kernel/dispatch.h"
+#include "berth/quant/packed.h"
+
+namespace berth::kernel::cpu {
+namespace {
+
+using quant::Codec;
+using quant::Plane;
+
+// Inputs of one pass: bounds the copies of x. Later passes read the weights again, at a cost below 1 %.
+constexpr int64_t kPassM = 240;
+// Bytes of weights in a chunk for few inputs: long enough streams, and many chunks where the matrix is large.
+constexpr int64_t kChunkBytes = 256 * 1024;
+constexpr int64_t kMinChunkBytes = 8 * 1024;
+
+WeightView view(const quant::PackedMatrix& w) {
+  const quant::CodecInfo& info = quant::codec_info(w.format.codec);
+  WeightView v;
+  v.codec = w.format.codec;
+  v.k = w.cols;
+  v.blocksize = w.format.blocksize;
+  v.nested = w.format.nested;
+  v.codes = w.codes();
+  v.high = w.high();
+  v.scales = w.plane<void>(Plane::kScales);
+  v.mins = w.plane<uint16_t>(Plane::kMins);
+  v.sub_scales = w.plane<uint8_t>(Plane::kSubScales);
+  v.nested_absmax = w.plane<float>(Plane::kNestedAbsmax);
+  v.nested_map = w.plane<float>(Plane::kNestedMap);
+  if (const float* offset = w.plane<float>(Plane::kNestedOffset)) v.nested_offset = *offset;
+  v.book = info.code_book;
+  v.int8_book = info.int8_book;
+  return v;
+}
+
+InputLayout layout_of(const quant::CodecInfo& info, bool int8) {
+  if (int8 && info.int8_mode) return info.code_bits == 8 ? InputLayout::kBytes : InputLayout::kNibbles;
+  switch (info.word_elements) {
+    case 1:
+      return InputLayout::kWords1;
+    case 2:
+      return InputLayout::kWords2;
+    case 4:
+      return InputLayout::kWords4;
+    default:
+      return InputLayout::kWords8;
+  }
+}
+constexpr int kLayouts = 6;
+
+class Call {
+ public:
+  Call(const LinearKernels& kernels, const Context& context, const LinearInput& input, std::span<const LinearJob> jobs,
+       std::span<std::byte> scratch)
+      : kernels_(kernels),
+        context_(context),
+        in_(input),
+        jobs_(jobs),
+        scratch_(scratch),
+        threads_(context.pool == nullptr ? 1 : context.pool->size()),
+        int8_(context.numerics == Numerics::kInt8) {}
+
+  void run();
+
+ private:
+  void rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count);
+  void by_reference();
+  template <typename F>
+  void parallel(int64_t count, F&& f) {
+    if (context_.pool != nullptr && threads_ > 1 && count > 1) {
+      context_.pool->parallel_for(count, 1, [&](int64_t begin, int64_t end, int thread) {
+        for (int64_t i = begin; i < end; ++i) f(i, thread);
+      });
+    } else {
+      for (int64_t i = 0; i < count; ++i) f(i, 0);
+    }
+  }
+  bool reads(const LinearJob& job, InputLayout layout) const {
+    return job.row_count > 0 && layout_of(quant::codec_info(job.weight->format.codec), int8_) == layout;
+  }
+
+  const LinearKernels& kernels_;
+  const Context& context_;
+  const LinearInput& in_;
+  const std::span<const LinearJob> jobs_;
+  const std::span<std::byte> scratch_;
+  const int threads_;
+  const bool int8_;
+};
+
+int64_t row_code_bytes(const quant::CodecInfo& info, int64_t k) { return k * info.code_bits / 8; }
+
+int64_t chunk_rows(const LinearJob& job, int threads) {
+  const int64_t row_bytes = row_code_bytes(quant::codec_info(job.weight->format.codec), job.weight->cols);
+  int64_t bytes = kChunkBytes;
+  if (threads > 1) bytes = std::clamp(job.row_count * row_bytes / (threads * 4), kMinChunkBytes, kChunkBytes);
+  return std::max<int64_t>(bytes / std::max<int64_t>(row_bytes, 1) / 4 * 4, 4);
+}
+
+void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
+  const int64_t x_bytes = prepared_bytes(layout, in_.k);
+  const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64});
+  std::byte* const x = scratch_.data();
+  std::byte* const areas = x + m_count * x_bytes;
+  CHECK(m_count * x_bytes + area * threads_ <= static_cast<int64_t>(scratch_.size()));
+  const auto prepare = [&](int64_t m, int) {
+    prepare_input_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.k, layout, kernels_.vector, x + m * x_bytes);
+  };
+  if (m_count < 4) {
+    for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
+  } else {
+    parallel(m_count, prepare);
+  }
+  int64_t chunks = 0;
+  for (const LinearJob& job : jobs_)
+    if (reads(job, layout)) chunks += ceil_div(job.row_count, chunk_rows(job, threads_));
+  parallel(chunks, [&](int64_t chunk, int thread) {
+    for (const LinearJob& job : jobs_) {
+      if (!reads(job, layout)) continue;
+      const int64_t rows = chunk_rows(job, threads_), count = ceil_div(job.row_count, rows);
+      if (chunk >= count) {
+        chunk -= count;
+        continue;
+      }
+      const quant::CodecInfo& info = quant::codec_info(job.weight->format.codec);
+      const bool int8 = int8_ && info.int8_mode;
+      const int64_t begin = chunk * rows;
+      RowsTask t;
+      t.w = view(*job.weight);
+      t.row_begin = job.row_begin + begin;
+      t.row_count = std::min(rows, job.row_count - begin);
+      t.x = x;
+      t.x_bytes = x_bytes;
+      t.m = m_count;
+      t.y = job.y + m_begin * job.y_stride + begin;
+      t.y_stride = job.y_stride;
+      t.bias = job.bias == nullptr ? nullptr : job.bias + begin;
+      t.kappa = int8 ? info.kappa : 1.0f;
+      t.scratch = areas + thread * area;
+      kernels_.rows(info.codec, int8)(t);
+      return;
+    }
+  });
+}
+
+// Rows that are not whole words of 32: each thread runs the definition on its rows, a few inputs at a time.
+void Call::by_reference() {
+  constexpr int64_t kRows = 16, kInputs = 32;
+  const int64_t area = static_cast<int64_t>(scratch_.size()) / threads_ / 64 * 64;
+  Context alone = context_;
+  alone.pool = nullptr;
+  for (const LinearJob& job : jobs_) {
+    parallel(ceil_div(job.row_count, kRows), [&](int64_t chunk, int thread) {
+      LinearJob part = job;
+      const int64_t begin = chunk * kRows;
+      part.row_begin += begin;
+      part.row_count = std::min(kRows, job.row_count - begin);
+      if (job.bias != nullptr) part.bias += begin;
+      for (int64_t m = 0; m < in_.m; m += kInputs) {
+        LinearInput few = in_;
+        few.x += m * in_.x_stride;
+        few.m = std::min(kInputs, in_.m - m);
+        part.y = job.y + m * job.y_stride + begin;
+        operations(Isa::kRef).linear(alone, few, {&part, 1},
+                                     scratch_.subspan(static_cast<size_t>(thread * area), static_cast<size_t>(area)));
+      }
+    });
+  }
+}
+
+void Call::run() {
+  if (in_.k % 32 != 0) return by_reference();
+  for (int64_t m = 0; m < in_.m; m += kPassM) {
+    const int64_t count = std::min(kPassM, in_.m - m);
+    for (int i = 0; i < kLayouts; ++i) {
+      const auto layout = static_cast<InputLayout>(i);
+      if (std::none_of(jobs_.begin(), jobs_.end(), [&](const LinearJob& job) { return reads(job, layout); })) continue;
+      rows_pass(layout, m, count);
+    }
+  }
+}
+
+}  // namespace
+
+void linear_avx512(const Context& context, const LinearInput& input, std::span<const LinearJob> jobs,
+                   std::span<std::byte> scratch) {
+  Call(kLinearAvx512, context, input, jobs, scratch).run();
+}
+
+}  // namespace berth::kernel::cpu

@@ -1,0 +1,137 @@
+// kernel/cpu/linear_kernels.h — private to cpu/linear_*: the plain values that the driver hands to the hot loops.
+//
+// The driver (linear_driver.cc, compiled without instruction-set flags) takes PackedMatrix and Context apart; the loops
+// see pointers and counts only, so that no inline function of another header is ever compiled with their flags.
+//
+// Two families of loops:
+//   rows   M small: vector lanes are the lanes of numerics.md; four far rows at a time, x in registers and L1.
+//   gemm   M larger: vector lanes are 16 outputs; decoded weights and x are packed into tiles, lane after lane.
+// Both take K a multiple of 32 (the driver sends anything else to the reference).
+//
+// Start reading at: RowsTask, then linear_avx512_int8.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "berth/quant/codec.h"
+
+namespace berth::kernel::cpu {
+
+// A weight matrix: quant/packed.h's planes as pointers.
+struct WeightView {
+  quant::Codec codec = quant::Codec::kF32;
+  int64_t k = 0;
+  int32_t blocksize = 0;  // nf4, fp4
+  bool nested = false;
+  const uint8_t* codes = nullptr;
+  const uint32_t* high = nullptr;
+  const void* scales = nullptr;
+  const uint16_t* mins = nullptr;
+  const uint8_t* sub_scales = nullptr;
+  const float* nested_absmax = nullptr;
+  const float* nested_map = nullptr;
+  float nested_offset = 0;
+  const float* book = nullptr;        // [16]: exact value of each 4-bit code
+  const int8_t* int8_book = nullptr;  // [16]: its integer in int8 mode
+};
+
+// The copy of x that a format's `rows` loop reads. V = floats per vector.
+//
+//   kWords1, 2, 4, 8   exact, E = 1, 2, 4, 8: per 32 words, per group of V words, per element of the word in
+//                      numerics.md's order: V floats. E = 8: after all of them 32 floats per 32 words, the words' sums
+//                      t.
+//   kNibbles, kBytes   int8 mode, one Int8Step per 256 elements.
+enum class InputLayout : uint8_t { kWords1, kWords2, kWords4, kWords8, kNibbles, kBytes };
+
+// 8 words of 32 elements of x in int8 mode. `even`: bytes 16w.. are the elements 0, 2, ... 30 of word w, `odd` the
+// others (kNibbles: a codes byte has them in its high and low half); kBytes: even and odd together are the 256 elements
+// in order. What is per word lies in the order in which the sums of products leave the registers (int8_word_order),
+// twice: two rows share a 512-bit register.
+struct alignas(64) Int8Step {
+  int8_t even[128], odd[128];
+  float dx[16];
+  int32_t sum[16];          // of q over the word
+  int32_t half_sum[2][16];  // over its elements 0..15 and 16..31: formats with blocks of 16
+};
+
+// Element p is the word in position p.
+inline constexpr uint8_t kInt8OrderNibbles512[16] = {0, 4, 0, 4, 1, 5, 1, 5, 2, 6, 2, 6, 3, 7, 3, 7};
+inline constexpr uint8_t kInt8Order[16] = {0, 2, 4, 6, 1, 3, 5, 7, 0, 2, 4, 6, 1, 3, 5, 7};
+
+// A piece of work for a `rows` loop: outputs [row_begin, row_begin + row_count) for every m.
+struct RowsTask {
+  WeightView w;
+  int64_t row_begin = 0, row_count = 0;
+  const std::byte* x = nullptr;  // prepared inputs, x_bytes apart
+  int64_t x_bytes = 0;
+  int64_t m = 0;
+  float* y = nullptr;  // of row_begin, m = 0
+  int64_t y_stride = 0;
+  const float* bias = nullptr;  // of row_begin, or null
+  float kappa = 1;
+  std::byte* scratch = nullptr;  // of this thread, rows_scratch_bytes(k)
+};
+
+using RowsFn = void (*)(const RowsTask&);
+
+// Scales of four rows, each one float per 16 elements at most, and as many minima.
+constexpr int64_t rows_scratch_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
+
+// --- gemm ---
+
+inline constexpr int kTileM = 6;    // inputs per register tile; 4 where that leaves less padding
+inline constexpr int kPanelN = 32;  // outputs per panel of decoded weights
+inline constexpr int kBlockM = 96;  // inputs whose partial sums wait for the other lanes
+
+struct GemmTask {
+  WeightView w;
+  int64_t row_begin = 0, row_count = 0;  // any count; panels are padded
+  const std::byte* x = nullptr;          // tiles of inputs, in order: as many sixes as `sixes`, then fours
+  int64_t m = 0, sixes = 0, fours = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  const float* bias = nullptr;
+  float kappa = 1;
+  std::byte* scratch = nullptr;
+};
+
+using GemmFn = void (*)(const GemmTask&);
+
+// How M inputs are cut into tiles of 6 and 4: at most one input of padding for M >= 8.
+struct Tiling {
+  int64_t sixes = 0, fours = 0;
+};
+
+// --- made for AVX2, used by AVX-512 too (linear_prepare_avx2.cc, linear_scales_avx2.cc) ---
+
+// x of one input to `layout` for vectors of `v` floats; prepared_bytes(layout, k) bytes at `out`, 64-byte aligned.
+void prepare_input_avx2(const float* x, int64_t k, InputLayout layout, int v, std::byte* out);
+constexpr int64_t prepared_bytes(InputLayout layout, int64_t k) {
+  const int64_t steps = (k + 255) / 256;
+  switch (layout) {
+    case InputLayout::kNibbles:
+    case InputLayout::kBytes:
+      return steps * static_cast<int64_t>(sizeof(Int8Step));
+    case InputLayout::kWords8:
+      return steps * (256 + 32) * 4;
+    default:
+      return steps * 256 * 4;
+  }
+}
+
+// The scales of a row, one per 32 elements (Q6_K: per 16), zeros up to a multiple of 256 elements; `m` likewise where
+// the format has minima.
+void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
+
+// --- one table per instruction set ---
+
+struct LinearKernels {
+  int vector = 0;  // floats
+  RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
+};
+
+extern const LinearKernels kLinearAvx512;
+extern const LinearKernels kLinearAvx2;
+
+}  // namespace berth::kernel::cpu

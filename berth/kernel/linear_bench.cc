@@ -1,0 +1,277 @@
+// kernel/linear_bench.cc — linear() against this machine's limits, measured in the same run. A plain program:
+//
+//   berth_kernel_bench [--formats nf4,q4_k] [--modes exact,int8] [--threads 1,2] [--m 1,4,512] [--k 4096] [--n 4096]
+//                      [--isa avx512] [--repeats 9]
+//
+// M = 1..8 ("decode"): GB/s of all weight bytes (codes and scales), weights cycling through more than 256 MiB, paired
+// with a plain read of the same memory by the same threads in four streams each, and the same loop over one matrix that
+// stays in cache ("in cache"). M >= 16: GFLOP/s against the peak of fma (exact) or of the int8 dot (int8).
+// Each repetition times limit and kernel one after the other; the share is the median of their ratios, the rates are
+// the best of all repetitions: on a shared machine absolute figures drift.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/base/isa.h"
+#include "berth/base/thread_pool.h"
+#include "berth/kernel/linear.h"
+#include "berth/quant/codec.h"
+#include "berth/quant/packed.h"
+#include "berth/quant/scratch.h"
+#include "berth/tensor/float16.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace {
+
+using namespace berth;
+using kernel::Numerics;
+
+constexpr uint64_t kCycleBytes = uint64_t{320} << 20;
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Memory in huge pages, as weights are kept.
+struct Buffer {
+  explicit Buffer(size_t bytes) : size(bytes) {
+    const size_t rounded = (bytes + (size_t{2} << 20) - 1) >> 21 << 21;
+    data = static_cast<std::byte*>(std::aligned_alloc(size_t{2} << 20, rounded));
+#if defined(__linux__)
+    madvise(data, rounded, MADV_HUGEPAGE);
+#endif
+  }
+  ~Buffer() { std::free(data); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* data;
+  size_t size;
+};
+
+uint64_t random_state = 88172645463325252ull;
+uint64_t random_bits() {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  return random_state ^= random_state << 17;
+}
+
+// Random codes, scales near 1.
+void fill(const quant::PackedLayout& layout, std::byte* base) {
+  for (size_t i = 0; i < layout.planes.size(); ++i) {
+    const quant::PlaneLayout& plane = layout.planes[i];
+    std::byte* p = base + plane.offset;
+    const bool codes = i == 0;
+    for (uint64_t e = 0; e < plane.bytes; ++e) p[e] = static_cast<std::byte>(random_bits() >> 20);
+    if (plane.dtype == DType::kF32)
+      for (uint64_t e = 0; e < plane.count; ++e) {
+        const float v = 1.0f + static_cast<float>(random_bits() % 1000) * 1e-3f;
+        std::memcpy(p + 4 * e, &v, 4);
+      }
+    if (plane.dtype == DType::kF16 || plane.dtype == DType::kBF16)
+      for (uint64_t e = 0; e < plane.count; ++e) {
+        const float v = 1.0f + static_cast<float>(random_bits() % 1000) * 1e-3f;
+        const uint16_t h = plane.dtype == DType::kF16 ? f32_to_f16(v) : f32_to_bf16(v);
+        std::memcpy(p + 2 * e, &h, 2);
+      }
+    if (plane.dtype == DType::kF8E4M3 || (layout.format.codec == quant::Codec::kMXFP4 && !codes))
+      for (uint64_t e = 0; e < plane.bytes; ++e) p[e] = static_cast<std::byte>(0x38 + random_bits() % 64);
+  }
+}
+
+struct Weights {
+  Weights(const quant::StoredFormat& format, int64_t n, int64_t k)
+      : layout(quant::packed_layout(format, n, k).value()),
+        count(std::max<uint64_t>(1, kCycleBytes / layout.total_bytes + 1)),
+        stride((layout.total_bytes + 4095) / 4096 * 4096),
+        memory(count * stride) {
+    fill(layout, memory.data);
+    for (uint64_t i = 1; i < count; ++i) std::memcpy(memory.data + i * stride, memory.data, layout.total_bytes);
+    for (uint64_t i = 0; i < count; ++i)
+      matrices.push_back(quant::bind_planes(layout, const_cast<const std::byte*>(memory.data + i * stride)));
+    for (const quant::PlaneLayout& plane : layout.planes) bytes += plane.bytes;
+  }
+  quant::PackedLayout layout;
+  uint64_t count, stride;
+  Buffer memory;
+  std::vector<quant::PackedMatrix> matrices;
+  uint64_t bytes = 0;  // of one matrix
+};
+
+volatile uint64_t sink;
+
+// Sums of four streams; eight independent 64-byte sums keep the adders out of the way.
+uint64_t read_four_streams(const std::byte* p, size_t bytes) {
+  const size_t quarter = bytes / 4 / 256 * 256;
+  using V = uint64_t __attribute__((vector_size(64), aligned(8), may_alias));
+  V sum[4] = {};
+  for (size_t at = 0; at < quarter; at += 256)
+    for (size_t s = 0; s < 4; ++s)
+      for (size_t i = 0; i < 4; ++i) sum[i] += *reinterpret_cast<const V*>(p + s * quarter + at + i * 64);
+  return (sum[0] + sum[1] + sum[2] + sum[3])[0];
+}
+
+double time_read(ThreadPool& pool, const Buffer& memory) {
+  const double start = now_s();
+  pool.run([&](int share, int shares) {
+    const size_t part = memory.size / static_cast<size_t>(shares) / 4096 * 4096;
+    sink = sink + read_four_streams(memory.data + static_cast<size_t>(share) * part, part);
+  });
+  return now_s() - start;
+}
+
+struct Options {
+  std::vector<std::string> formats, modes = {"exact", "int8"};
+  std::vector<int> threads = {1, 2}, m = {1, 512};
+  int64_t k = 4096, n = 4096;
+  int repeats = 9;
+  Isa isa = best_isa();
+};
+
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    parts.emplace_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return parts;
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 2];
+}
+
+struct Run {
+  const Options& options;
+  Weights& weights;
+  ThreadPool& pool;
+  kernel::Context context;
+  std::vector<float> x, y;
+  Buffer scratch;
+
+  Run(const Options& o, Weights& w, ThreadPool& p, Numerics numerics, int64_t m)
+      : options(o),
+        weights(w),
+        pool(p),
+        x(static_cast<size_t>(m * o.k)),
+        y(static_cast<size_t>(m * o.n)),
+        scratch(quant::linear_scratch_bytes(m, o.k, numerics == Numerics::kInt8, p.size())) {
+    context.isa = o.isa;
+    context.numerics = numerics;
+    context.pool = &p;
+    for (float& v : x) v = static_cast<float>(random_bits() % 2001) * 1e-3f - 1.0f;
+  }
+
+  double time(int64_t m, uint64_t first, uint64_t count, int times) {
+    const double start = now_s();
+    for (int t = 0; t < times; ++t)
+      for (uint64_t i = first; i < first + count; ++i) {
+        const kernel::LinearJob job{&weights.matrices[i], 0, options.n, nullptr, y.data(), options.n};
+        kernel::linear(context, {x.data(), m, options.k, options.k}, {&job, 1}, {scratch.data, scratch.size});
+      }
+    return now_s() - start;
+  }
+};
+
+void decode(Run& run, int64_t m, const std::string& label) {
+  const double all_bytes = static_cast<double>(run.weights.bytes * run.weights.count);
+  std::vector<double> shares;
+  double best_read = 0, best_kernel = 0, best_cached = 0;
+  run.time(m, 0, 1, 1);
+  const int times = std::max(1, static_cast<int>(4e8 / static_cast<double>(run.options.n * run.options.k)));
+  for (int i = 0; i < run.options.repeats; ++i) {
+    const double read = static_cast<double>(run.weights.memory.size) / time_read(run.pool, run.weights.memory);
+    const double rate = all_bytes / run.time(m, 0, run.weights.count, 1);
+    best_read = std::max(best_read, read);
+    best_kernel = std::max(best_kernel, rate);
+    shares.push_back(rate / read);
+    // In cache: as many rows as fit the second-level caches.
+    best_cached = std::max(best_cached, static_cast<double>(run.weights.bytes) * times / run.time(m, 0, 1, times));
+  }
+  std::printf(
+      "%-34s read %6.1f GB/s  kernel %6.1f GB/s  share %4.0f %% (best/best %3.0f %%)  one matrix again %6.1f GB/s\n",
+      label.c_str(), best_read * 1e-9, best_kernel * 1e-9, 100 * median(shares), 100 * best_kernel / best_read,
+      best_cached * 1e-9);
+  std::fflush(stdout);
+}
+
+void gemm(Run& run, int64_t m, const std::string& label) {
+  const double flop =
+      2.0 * static_cast<double>(m) * static_cast<double>(run.options.n) * static_cast<double>(run.options.k);
+  double best = 0;
+  const uint64_t count =
+      std::min<uint64_t>(run.weights.count, std::max<uint64_t>(1, static_cast<uint64_t>(2e10 / flop)));
+  run.time(m, 0, 1, 1);
+  for (int i = 0; i < run.options.repeats; ++i)
+    best = std::max(best, flop * static_cast<double>(count) / run.time(m, 0, count, 1));
+  std::printf("%-34s %8.1f GFLOP/s  %8.2f us per row of x\n", label.c_str(), best * 1e-9,
+              flop / best * 1e6 / static_cast<double>(m));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  for (const quant::CodecInfo* info : quant::all_codecs()) o.formats.emplace_back(info->name);
+  o.formats.emplace_back("nf4-nested");
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    const auto numbers = [&] {
+      std::vector<int> v;
+      for (const std::string& s : split(argv[i + 1])) v.push_back(std::atoi(s.c_str()));
+      return v;
+    };
+    if (name == "--formats")
+      o.formats = split(argv[i + 1]);
+    else if (name == "--modes")
+      o.modes = split(argv[i + 1]);
+    else if (name == "--threads")
+      o.threads = numbers();
+    else if (name == "--m")
+      o.m = numbers();
+    else if (name == "--k")
+      o.k = std::atoll(argv[i + 1]);
+    else if (name == "--n")
+      o.n = std::atoll(argv[i + 1]);
+    else if (name == "--repeats")
+      o.repeats = std::atoi(argv[i + 1]);
+    else if (name == "--isa")
+      o.isa = parse_isa(argv[i + 1]).value();
+    else
+      return std::fprintf(stderr, "unknown option %s\n", argv[i]), 2;
+  }
+  std::printf("isa %s, K %lld, N %lld\n", std::string(isa_name(o.isa)).c_str(), static_cast<long long>(o.k),
+              static_cast<long long>(o.n));
+  for (const std::string& name : o.formats) {
+    const bool nested = name == "nf4-nested";
+    const auto codec = quant::codec_from_name(nested ? "nf4" : name);
+    if (!codec) return std::fprintf(stderr, "unknown format %s\n", name.c_str()), 2;
+    quant::StoredFormat format = quant::stored_format(*codec);
+    format.nested = nested;
+    if (o.k % quant::codec_info(*codec).cols_multiple != 0) continue;
+    Weights weights(format, o.n, o.k);
+    for (const std::string& mode : o.modes) {
+      const Numerics numerics = mode == "int8" ? Numerics::kInt8 : Numerics::kExact;
+      if (numerics == Numerics::kInt8 && !quant::codec_info(*codec).int8_mode) continue;
+      for (const int threads : o.threads) {
+        ThreadPool pool(threads);
+        for (const int m : o.m) {
+          Run run(o, weights, pool, numerics, m);
+          const std::string label =
+              name + " " + mode + " M=" + std::to_string(m) + " threads=" + std::to_string(threads);
+          m <= 8 ? decode(run, m, label) : gemm(run, m, label);
+        }
+      }
+    }
+  }
+  return 0;
+}
