@@ -107,6 +107,9 @@ void check_quantize_4bit(const Case& c) {
   const std::vector<float> x = c.floats("input");
   const Encoded e = encode(codec, blocksize, nested, x);
   EXPECT_TRUE(same_bytes(e.codes, c.tensor("packed")));
+  const auto packed_shape = packed_storage_shape(x.size(), *dtype_from_name(c.text("quant_storage")));
+  ASSERT_TRUE(packed_shape);
+  EXPECT_EQ(*packed_shape, c.shape("packed_shape"));
   std::vector<float> absmax = stored_absmax(c);
   if (nested) {
     EXPECT_TRUE(same_floats({e.offset}, c.floats("nested_offset")));
@@ -296,6 +299,8 @@ TEST(BitsandbytesGolden, EveryCodecCaseInBothDirections) {
     ++total;
     ++count[c.op];
     if (c.param("refused").valid()) {
+      EXPECT_FALSE(
+          packed_storage_shape(static_cast<uint64_t>(c.number("numel")), *dtype_from_name(c.text("quant_storage"))));
       ++refused;
     } else if (c.op == "quantize_4bit") {
       check_quantize_4bit(c);

@@ -113,7 +113,8 @@ TEST(PackedLayout, IsAtMostTwoPercentOverTheFile) {
 TEST(PackedLayout, BytesFollowTheDocumentedFormula) {
   const auto planes = [](StoredFormat f, int64_t rows, int64_t cols) {
     uint64_t sum = 0;
-    for (const PlaneLayout& p : packed_layout(f, rows, cols)->planes) sum += p.bytes;
+    const PackedLayout layout = *packed_layout(f, rows, cols);
+    for (const PlaneLayout& p : layout.planes) sum += p.bytes;
     return sum;
   };
   const std::pair<Codec, uint64_t> kPer256[] = {

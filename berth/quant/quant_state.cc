@@ -156,6 +156,17 @@ std::string quant_state_json(const QuantState& state) {
 
 std::string quant_state_key(Codec codec) { return "quant_state.bitsandbytes__" + std::string(codec_name(codec)); }
 
+Result<Shape> packed_storage_shape(uint64_t elements, DType storage) {
+  const uint64_t bytes = ceil_div<uint64_t>(elements, 2), item = dtype_info(storage).block_bytes;
+  if (is_block_type(storage) || bytes % item != 0) {
+    return Error(ErrorCode::kInvalidArgument, "storing 4-bit codes as " + std::string(dtype_name(storage)) +
+                                                  ": expected a whole number of elements, found " +
+                                                  std::to_string(bytes) + " bytes for " + std::to_string(item) +
+                                                  " each");
+  }
+  return Shape{static_cast<int64_t>(bytes / item), 1};
+}
+
 Status check_bnb_4bit_tensors(const QuantState& state, int64_t rows, int64_t cols, const Bnb4Tensors& tensors) {
   if (!(rows >= 0 && cols >= 0 && rows <= kLargestExtent && cols <= kLargestExtent) ||
       !checked_mul(rows, cols).has_value()) {

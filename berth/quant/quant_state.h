@@ -44,6 +44,10 @@ std::string quant_state_json(const QuantState& state);
 // The last part of the blob's key: "quant_state.bitsandbytes__nf4".
 std::string quant_state_key(Codec codec);
 
+// The shape of the packed tensor when its bytes are stored under `storage` (bnb_4bit_quant_storage): [ceil(n/2) / item
+// size, 1]. Errors: kInvalidArgument where the bytes are no whole number of items, which bitsandbytes refuses too.
+Result<Shape> packed_storage_shape(uint64_t elements, DType storage);
+
 // Python's repr of a float: "0.04993503540754318", "1e-05", "2.0", "nan" as JSON has it ("NaN", "Infinity").
 std::string python_float(double value);
 
