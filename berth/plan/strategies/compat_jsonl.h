@@ -1,0 +1,23 @@
+// plan/strategies/compat_jsonl.h — `berth plan --from-jsonl FILE`: one line in, one line out, for checks in bulk.
+//
+// In:  a module tree (arch/tree_json.h, "format" optional) with "id", "library" ("transformers" | "accelerate"), "mode"
+//      ("auto" | "balanced" | "balanced_low_0" | "sequential"), "max_memory" ({"0": bytes or "18GiB", "cpu": ..}), and
+//      optionally "quant" ("none" | "nf4" | "fp4" | "int8": modules of class Linear4bit / Linear8bitLt are quantized),
+//      "dtype" and "fallback_allocation" (accelerate), "offload_buffers".
+// Out: {"id", "balanced", "adjusted", "map", "log", "error"}, those that are there, in the goldens' format; with
+// "error"
+//      also "message", in words. A line that cannot be read gives {"id", "error": {"stage": "read", "type": code},
+//      "message"}.
+//
+// Start reading at: plan_compat_line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace berth::plan::compat {
+
+// A pure function; the answer has no line break.
+std::string plan_compat_line(std::string_view line);
+
+}  // namespace berth::plan::compat

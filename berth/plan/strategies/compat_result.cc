@@ -1,0 +1,106 @@
+// plan/strategies/compat_result.cc — results as JSON and as sentences.
+#include "berth/plan/strategies/compat_result.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "berth/base/bytes.h"
+
+namespace berth::plan::compat {
+namespace {
+
+void write_budgets(const char* key, const std::optional<Budgets>& budgets, JsonWriter& out) {
+  if (!budgets) return;
+  out.key(key).begin_object();
+  for (const auto& [device, bytes] : budgets->entries) out.key(device.text()).raw(bytes.text());
+  out.end_object();
+}
+
+void write_log(const std::vector<LogFact>& log, JsonWriter& out) {
+  if (log.empty()) return;
+  out.key("log").begin_array();
+  for (const LogFact& f : log) {
+    out.begin_object();
+    switch (f.kind) {
+      case LogFact::Kind::kEmptyDevices:
+        out.member("kind", "empty-devices").key("required").begin_object();
+        for (const auto& [device, bytes] : f.required) out.key(device.text()).raw(bytes.text());
+        out.end_object();
+        break;
+      case LogFact::Kind::kOffloadedBuffers:
+        out.member("kind", "offloaded-buffers").key("bytes").raw(f.bytes.text());
+        break;
+      case LogFact::Kind::kTiedSplit:
+        out.member("kind", "tied-split");
+        break;
+    }
+    out.end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace
+
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kBalance:
+      return "balance";
+    case Stage::kPlan:
+      return "plan";
+    case Stage::kValidate:
+      return "validate";
+  }
+  return "";
+}
+
+void write_result(const CompatResult& result, JsonWriter& out) {
+  write_budgets("balanced", result.balanced, out);
+  write_budgets("adjusted", result.adjusted, out);
+  if (result.map) out.key("map").raw(device_map_json(*result.map));
+  write_log(result.log, out);
+  if (!result.error) return;
+  out.key("error").begin_object();
+  out.member("stage", stage_name(result.error->stage)).member("type", result.error->raised.type);
+  out.end_object();
+}
+
+std::string log_fact_text(const LogFact& fact, Library library) {
+  switch (fact.kind) {
+    case LogFact::Kind::kEmptyDevices: {
+      std::string s = fmt::format("{} assigns nothing to", library_name(library));
+      for (size_t i = 0; i < fact.required.size(); ++i) {
+        const auto& [device, bytes] = fact.required[i];
+        s += fmt::format("{} {} (the next module would have needed {})", i == 0 ? "" : ",", device.text(),
+                         format_bytes(bytes.as_bytes()));
+      }
+      return s + ".";
+    }
+    case LogFact::Kind::kOffloadedBuffers:
+      return fmt::format(
+          "{} of buffers belong to offloaded layers but stay on the main accelerator, and no accelerator has room for "
+          "them.",
+          format_bytes(fact.bytes.as_bytes()));
+    case LogFact::Kind::kTiedSplit:
+      return "Tied parameters are on different devices.";
+  }
+  return "";
+}
+
+void run_loop(const Model& model, const InferOptions& options, CompatResult& result) {
+  auto inferred = infer_device_map(model, result.filled, options);
+  if (raised(inferred)) {
+    result.error = CompatError{Stage::kPlan, std::get<Raised>(std::move(inferred))};
+    return;
+  }
+  auto& found = std::get<Inferred>(inferred);
+  result.map = std::move(found.map);
+  result.log = std::move(found.log);
+  std::map<DeviceName, Number> sums;
+  for (const int32_t i : model.sized_order())
+    if (!model.item(i).is_module())
+      if (const DeviceName* d = result.map->lookup(model.item(i).path)) sums[*d] += model.item(i).size;
+  result.counted.assign(sums.begin(), sums.end());
+}
+
+}  // namespace berth::plan::compat
