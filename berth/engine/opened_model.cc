@@ -1,0 +1,121 @@
+// engine/opened_model.cc — see opened_model.h.
+#include "berth/engine/opened_model.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "berth/base/bytes.h"
+#include "berth/base/strings.h"
+
+namespace berth::engine {
+namespace {
+
+Result<std::optional<DType>> float_type(std::string_view option, const std::string& text) {
+  if (text.empty() || text == "auto") return std::optional<DType>();
+  const auto dtype = dtype_from_name(text);
+  if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--{} must be float32, float16 or bfloat16, not {}", option, quoted(text)));
+  return dtype;
+}
+
+Result<std::optional<quant::StoredFormat>> quantize_to(const Options& o) {
+  if (o.load_in_4bit && o.load_in_8bit)
+    return Error(ErrorCode::kInvalidArgument, "--load-in-4bit and --load-in-8bit were both given; a model has one of them");
+  if (o.load_in_8bit) return std::optional(quant::StoredFormat{quant::Codec::kInt8Row, 0, false});
+  if (!o.load_in_4bit) return std::optional<quant::StoredFormat>();
+  quant::StoredFormat format;
+  if (o.bnb_4bit_quant_type == "nf4") format.codec = quant::Codec::kNF4;
+  else if (o.bnb_4bit_quant_type == "fp4") format.codec = quant::Codec::kFP4;
+  else
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--bnb-4bit-quant-type must be nf4 or fp4, not {}", quoted(o.bnb_4bit_quant_type)));
+  format.blocksize = static_cast<int32_t>(std::clamp<int64_t>(o.bnb_4bit_blocksize, 0, 1 << 20));
+  format.nested = o.bnb_4bit_use_double_quant;
+  TRY_STATUS(quant::validate(format));
+  return std::optional(format);
+}
+
+Status apply_rules(OpenedModel& m, const Options& o) {
+  arch::QuantizeOptions rules;
+  if (!o.llm_int8_skip_modules.empty()) rules.skip_modules = split(o.llm_int8_skip_modules, ',');
+  TRY(m.quantize_rules, arch::quantize_rules(m.description.tree, rules));
+  for (const std::string& key : m.quantize_rules.unmatched_keys)
+    m.notes.push_back(fmt::format("--llm-int8-skip-modules: {} matches no module", quoted(key)));
+  return {};
+}
+
+}  // namespace
+
+Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log) {
+  OpenedModel m;
+  TRY(auto checkpoint, format::Checkpoint::open(model, log));
+  m.checkpoint = std::make_unique<format::Checkpoint>(std::move(checkpoint));
+  m.name = m.checkpoint->display_name();
+  TRY(const auto dtype, float_type("dtype", options.dtype));
+  TRY(const auto kv_dtype, float_type("kv-dtype", options.kv_dtype));
+  arch::DescribeOptions describe;
+  if (dtype) describe.dtype = *dtype, describe.has_dtype = true;
+  TRY(m.description, arch::describe_model(*m.checkpoint, describe));
+  m.dtype = dtype.value_or(m.spec().dtype);
+  const bool gguf = m.checkpoint->gguf() != nullptr;
+  m.kv_dtype = kv_dtype.value_or(gguf ? DType::kF16 : m.dtype);
+  for (const std::string& note : m.spec().notes) m.notes.push_back(note);
+
+  TRY(m.quantize_to, quantize_to(options));
+  sizing::StorageRequest request;
+  request.dtype = dtype;
+  std::set<std::string> replaced;
+  if (m.quantize_to) {
+    TRY_STATUS(apply_rules(m, options));
+    for (const arch::QuantizeDecision& d : m.quantize_rules.decisions)
+      if (d.replaced) replaced.insert(d.path);
+    request.quantize_to = m.quantize_to;
+    const bool experts = options.quantize_experts;
+    request.quantizes = [&replaced, experts](const arch::TensorSpec& t) {
+      if (t.kind == arch::TensorKind::kMatrix) return replaced.contains(t.module);
+      return experts && t.kind == arch::TensorKind::kBank;
+    };
+  }
+  TRY(m.storage, sizing::choose_storage(m.spec(), request));
+  if (m.quantize_to) {
+    size_t made = 0, dequantized = 0, wide_banks = 0;
+    for (size_t i = 0; i < m.storage.size(); ++i) {
+      made += m.storage[i].quantized_on_load;
+      dequantized += m.storage[i].from_block_format;
+      wide_banks += m.spec().tensors[i].kind == arch::TensorKind::kBank && !m.storage[i].quantized_on_load;
+    }
+    m.notes.push_back(fmt::format("{} of {} tensors are made {} on load", made, m.storage.size(), quant::format_text(*m.quantize_to)));
+    if (dequantized > 0)
+      m.notes.push_back(fmt::format("{} of them are stored in GGUF blocks: they are dequantized first, then quantized again", dequantized));
+    if (wide_banks > 0)
+      m.notes.push_back(fmt::format("{} fused expert tensors stay wide, as in Transformers; --quantize-experts shrinks them too", wide_banks));
+    if (options.llm_int8_enable_fp32_cpu_offload)
+      m.notes.push_back("--llm-int8-enable-fp32-cpu-offload: quantized modules stay quantized on cpu and disk");
+  }
+  return m;
+}
+
+std::string OpenedModel::quantization() const {
+  if (quantize_to) return std::string(quant::codec_name(quantize_to->codec));
+  std::map<quant::Codec, uint64_t> bytes;
+  for (size_t i = 0; i < storage.size(); ++i)
+    if (spec().tensors[i].kind == arch::TensorKind::kMatrix || spec().tensors[i].kind == arch::TensorKind::kBank)
+      bytes[storage[i].layout.format.codec] += storage[i].bytes;
+  quant::Codec most = quant::Codec::kF32;
+  uint64_t top = 0;
+  for (const auto& [codec, n] : bytes)
+    if (n > top) top = n, most = codec;
+  if (most == quant::Codec::kF32 || most == quant::Codec::kF16 || most == quant::Codec::kBF16) return "none";
+  return std::string(quant::codec_name(most));
+}
+
+uint64_t OpenedModel::parameters() const {
+  uint64_t n = 0;
+  for (const arch::TensorSpec& t : spec().tensors)
+    if (!t.tied_to) n += static_cast<uint64_t>(t.rows) * static_cast<uint64_t>(t.cols) * static_cast<uint64_t>(t.experts);
+  return n;
+}
+
+}  // namespace berth::engine

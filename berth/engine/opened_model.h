@@ -1,0 +1,40 @@
+// engine/opened_model.h — a checkpoint opened and understood: architecture, storage formats, nothing read but headers.
+//
+// Start reading at: open_model.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/arch/quantize_rules.h"
+#include "berth/arch/registry.h"
+#include "berth/base/log.h"
+#include "berth/engine/options.h"
+#include "berth/format/checkpoint.h"
+#include "berth/sizing/storage.h"
+
+namespace berth::engine {
+
+struct OpenedModel {
+  std::string name;  // as given, last part
+  std::unique_ptr<format::Checkpoint> checkpoint;
+  arch::ModelDescription description;
+  arch::QuantizeRules quantize_rules;           // empty unless 4 or 8 bit was asked for
+  std::optional<quant::StoredFormat> quantize_to;
+  std::vector<sizing::TensorStorage> storage;   // one per spec.tensors
+  DType dtype = DType::kBF16;                   // what unquantized weights are held as
+  DType kv_dtype = DType::kBF16;
+  std::vector<std::string> notes;               // for people: what was quantized, skipped, ignored
+
+  const arch::ModelSpec& spec() const { return description.spec; }
+  // "nf4", "int8", "q4_k" (the commonest of the matrices) or "none".
+  std::string quantization() const;
+  uint64_t parameters() const;
+};
+
+// Errors: as Checkpoint::open and describe_model; kInvalidArgument for options that contradict one another.
+Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log);
+
+}  // namespace berth::engine
