@@ -4,7 +4,8 @@ target_compile_options(berth_flags INTERFACE
   -ffp-contract=off -fno-math-errno -fvisibility=default
   -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-dangling-else)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers -Wno-restrict)  # -Wrestrict: false alarms in g++ 12 string code
+  target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers
+    -Wno-restrict -Wno-maybe-uninitialized)  # false alarms in g++ 12: its strings; std::optional of a vector
 else()
   target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers -Wno-gnu-statement-expression)
 endif()
