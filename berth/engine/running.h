@@ -1,0 +1,49 @@
+// engine/running.h — a planned model brought to life: devices opened, weights loaded, tokenizer made.
+//
+// Start reading at: load_model.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/base/thread_pool.h"
+#include "berth/device/device.h"
+#include "berth/engine/planning.h"
+#include "berth/load/weight_store.h"
+#include "berth/model/model.h"
+#include "berth/text/tokenizer.h"
+
+namespace berth::engine {
+
+// Bytes of one device as planned and as its arena counted them.
+struct MemoryRow {
+  std::string device;  // map name
+  struct Pair {
+    uint64_t predicted = 0, measured = 0;
+  };
+  Pair weights, kv, workspace, staging, peak;
+};
+
+// Everything alive behind a running model. Addresses stay put (held by unique_ptr), since parts refer to one another.
+struct RunningModel {
+  OpenedModel* opened = nullptr;
+  PlannedModel planned;
+  device::DeviceSet devices;
+  std::unique_ptr<ThreadPool> pool;
+  load::WeightStore weights;
+  std::optional<model::Model> model;
+  double load_s = 0;
+
+  // One row per device that holds anything, in machine order.
+  std::vector<MemoryRow> memory() const;
+};
+
+// Errors: kDoesNotFit (never after a plan was made, unless the machine lies), kCorruptData, kIo, kUnsupported, kCancelled.
+Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options, const Log& log);
+
+// The checkpoint's tokenizer: tokenizer.json and its companions, or GGUF metadata. Errors: kUnsupported where it has none.
+Result<text::Tokenizer> make_tokenizer(const format::Checkpoint& checkpoint);
+
+}  // namespace berth::engine
