@@ -1,7 +1,7 @@
 // kernel/linear_bench.cc — linear() against this machine's limits, measured in the same run. A plain program:
 //
 //   berth_kernel_bench [--formats nf4,q4_k] [--modes exact,int8] [--threads 1,2] [--m 1,4,512] [--k 4096] [--n 4096]
-//                      [--isa avx512] [--repeats 9]
+//                      [--isa avx512] [--repeats 9] [--clock wall|cpu]
 //
 // M = 1..8 ("decode"): GB/s of all weight bytes (codes and scales), weights cycling through more than 256 MiB, paired
 // with a plain read of the same memory by the same threads in four streams each, and the same loop over one matrix that
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -244,6 +245,8 @@ int main(int argc, char** argv) {
       o.n = std::atoll(argv[i + 1]);
     else if (name == "--repeats")
       o.repeats = std::atoi(argv[i + 1]);
+    else if (name == "--clock")
+      cpu_clock = std::string_view(argv[i + 1]) == "cpu";
     else if (name == "--isa")
       o.isa = parse_isa(argv[i + 1]).value();
     else

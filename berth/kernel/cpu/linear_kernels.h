@@ -8,7 +8,7 @@
 //   gemm   M larger: vector lanes are 16 outputs; decoded weights and x are packed into tiles, lane after lane.
 // Both take K a multiple of 32 (the driver sends anything else to the reference).
 //
-// Start reading at: RowsTask, then linear_avx512_int8.cc.
+// Start reading at: RowsTask, then linear_int8_avx512.cc.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// kernel/cpu/linear_avx512_exact.cc — y = W x in exact mode (numerics.md 1) with AVX-512, few inputs: lanes are the
+// kernel/cpu/linear_exact_avx512.cc — y = W x in exact mode (numerics.md 1) with AVX-512, few inputs: lanes are the
 // lanes.
 //
 // Two registers hold a row's 32 accumulators. A 64-byte load is 16 words, one per lane; x lies in scratch so that one
 // load gives every lane the element of its word (InputLayout). Four rows at a time, a quarter of the task's rows apart
-// (linear_avx512_int8.cc says why).
+// (linear_int8_avx512.cc says why).
 //
 //   E = 8, 4 bits  words >> 4i: the 32-bit permute reads 4 bits of each lane and gives the exact fp32 code: one shift,
 //                  one permute, one fma per 16 weights. i ascends, so elements come as 1 0 3 2 5 4 7 6.
@@ -139,7 +139,7 @@ BERTH_INLINE __mmask64 high_mask(__m512i bits, __m512i where) {
   return _mm512_test_epi8_mask(_mm512_permutexvar_epi8(where, bits), select);
 }
 
-// Byte index of the high plane's 16-bit group for each byte of four words' codes (linear_avx512_int8.cc).
+// Byte index of the high plane's 16-bit group for each byte of four words' codes (linear_int8_avx512.cc).
 BERTH_INLINE __m512i group_index(int64_t stride, int64_t first) {
   const int64_t ones = 0x0101010101010101;
   const __m512i byte = _mm512_setr_epi64(0, ones, 0, ones, 0, ones, 0, ones);

@@ -1,4 +1,4 @@
-// kernel/cpu/linear_avx512_int8.cc — y = W x in int8 mode (numerics.md 5) with VNNI, few inputs: lanes are the word
+// kernel/cpu/linear_int8_avx512.cc — y = W x in int8 mode (numerics.md 5) with VNNI, few inputs: lanes are the word
 // lanes.
 //
 // Four rows at a time, a quarter of the task's rows apart: four long streams, which saturate memory where four
