@@ -46,6 +46,8 @@ class RegionSource {
   // At least `bytes`, aligned to at least 4096. Errors: kDevice with the system's reason.
   virtual Result<std::span<std::byte>> acquire(uint64_t bytes) = 0;
   virtual void release(std::span<std::byte> region) = 0;
+  // Whether the CPU may dereference what acquire() gives.
+  virtual bool host_addressable() const { return true; }
 };
 
 namespace detail {
@@ -99,6 +101,10 @@ class Arena {
   // kInvalidArgument for a bad alignment.
   Result<Buffer> allocate(uint64_t bytes, Tag tag, size_t alignment = kMinAlignment);
 
+  // Maps one region in which `bytes` (or what the budget has left, if less) lie in one piece, so that a load of known
+  // size leaves no gaps. Counts nothing. Errors: kDevice as for allocate().
+  Status reserve(uint64_t bytes);
+
   // What `allocate(bytes, ...)` will count.
   uint64_t counted_bytes(uint64_t bytes) const;
 
@@ -109,7 +115,8 @@ class Arena {
   ArenaUsage usage() const;
   // Peaks start again from what is used now.
   void reset_peaks();
-  // Bytes held from the system, used or kept for reuse; may exceed the budget by less than one region's slack.
+  // Bytes held from the system, used or kept for reuse. Above the budget only where gaps between buffers are too small
+  // for what was asked for (or by the rounding of a region to huge pages).
   uint64_t mapped_bytes() const;
   // Gives regions without a live buffer back.
   void trim();

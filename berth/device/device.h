@@ -21,6 +21,7 @@
 #include "berth/base/isa.h"
 #include "berth/base/result.h"
 #include "berth/device/arena.h"
+#include "berth/device/stream.h"
 #include "berth/machine/budget.h"
 #include "berth/machine/machine.h"
 
@@ -47,6 +48,10 @@ class Device {
   // Copies between this device's memory and the host's, complete on return. Host-addressable devices: memcpy.
   virtual Status copy_from_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
   virtual Status copy_to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
+  // Copies from another device of the same kind. Host-addressable devices: memcpy.
+  virtual Status copy_from_peer(std::byte* to, const Device& from_device, const std::byte* from, uint64_t bytes) = 0;
+  // A new queue of copies between the host and this device.
+  virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
   // Waits for everything queued on the device. Nothing is ever queued on a host-addressable one.
   virtual Status synchronize() = 0;
 
@@ -88,7 +93,7 @@ class DeviceSet {
 
   // Copies `bytes` from one device's memory to another's (or within one), counting the link. `from` and `to` must not
   // overlap. Complete on return.
-  Status copy(Device& to_device, std::byte* to, const Device& from_device, const std::byte* from, uint64_t bytes);
+  Status copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes);
   // Every way that carried something, in order of first use.
   std::vector<LinkTraffic> traffic() const;
   void reset_traffic();
