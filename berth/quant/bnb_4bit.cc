@@ -33,35 +33,49 @@ constexpr float kFP4CudaThresholds[7] = {bits(0x3b2aaab9), bits(0x3db00000), bit
                                          bits(0x3ed55556), bits(0x3f155550), bits(0x3f555555)};
 constexpr uint8_t kFP4CudaOrder[8] = {0, 1, 6, 7, 4, 5, 2, 3};
 
+// Codes of `n` scaled values. Counts the thresholds below each value: one pass over the values per threshold, which
+// compilers vectorize.
 template <size_t kN>
-int count_below(const float (&thresholds)[kN], float s) {
-  int n = 0;
-  for (const float t : thresholds) n += s > t;
-  return n;
+void count_below(const float (&thresholds)[kN], const float* s, size_t n, int32_t* count) {
+  std::fill_n(count, n, 0);
+  for (const float t : thresholds) {
+    for (size_t i = 0; i < n; ++i) count[i] += s[i] > t ? 1 : 0;
+  }
 }
 
-uint8_t classify(Codec codec, const Bnb4Rules& rules, float s) {
-  if (std::isnan(s)) {
-    if (rules.cuda_edges) return 0;
-    return codec == Codec::kNF4 ? 15 : kFP4Order[15];
+constexpr size_t kRun = 64;  // values classified at a time
+
+void classify(Codec codec, const Bnb4Rules& rules, const float* s, size_t n, uint8_t* q) {
+  int32_t count[kRun];
+  if (codec == Codec::kNF4) {
+    count_below(kNF4Thresholds, s, n, count);
+    for (size_t i = 0; i < n; ++i) q[i] = static_cast<uint8_t>(count[i]);
+  } else if (!rules.fp4_cuda_thresholds) {
+    count_below(kFP4Thresholds, s, n, count);
+    for (size_t i = 0; i < n; ++i) q[i] = kFP4Order[count[i]];
+  } else {
+    float magnitude[kRun];
+    for (size_t i = 0; i < n; ++i) magnitude[i] = std::fabs(s[i]);
+    count_below(kFP4CudaThresholds, magnitude, n, count);
+    for (size_t i = 0; i < n; ++i) q[i] = static_cast<uint8_t>((s[i] < 0 ? 8 : 0) | kFP4CudaOrder[count[i]]);
   }
-  if (codec == Codec::kNF4) return static_cast<uint8_t>(count_below(kNF4Thresholds, s));
-  if (!rules.fp4_cuda_thresholds) return kFP4Order[count_below(kFP4Thresholds, s)];
-  return static_cast<uint8_t>((s < 0 ? 8 : 0) | kFP4CudaOrder[count_below(kFP4CudaThresholds, std::fabs(s))]);
+  const uint8_t nan_code = rules.cuda_edges ? 0 : codec == Codec::kNF4 ? 15 : kFP4Order[15];
+  for (size_t i = 0; i < n; ++i) q[i] = s[i] != s[i] ? nan_code : q[i];
 }
 
 // The block's largest magnitude; NaN if it has one, unless those are passed over (then -FLT_MAX if there is nothing
 // else).
 float block_absmax(const Bnb4Rules& rules, std::span<const float> x) {
-  float largest = rules.cuda_edges ? -bits(0x7f7fffff) : 0.0f;
+  float largest = 0;
+  size_t nans = 0;
   for (const float v : x) {
-    if (std::isnan(v)) {
-      if (!rules.cuda_edges) return bits(0x7fc00000);
-    } else {
-      largest = std::max(largest, std::fabs(v));
-    }
+    const float a = std::fabs(v);
+    largest = a > largest ? a : largest;  // false for NaN
+    nans += v != v ? 1 : 0;
   }
-  return largest;
+  if (nans == 0) return largest;
+  if (!rules.cuda_edges) return bits(0x7fc00000);
+  return nans == x.size() ? -bits(0x7f7fffff) : largest;
 }
 
 // Codes of one block, one per byte, and one more for a missing element; returns what is stored as its absmax.
@@ -74,12 +88,17 @@ float encode_block(Codec codec, const Bnb4Rules& rules, std::span<const float> x
   const bool divide = partial && rules.divide_partial_block;
   const float divisor = rules.cuda_edges || std::isnan(largest) ? largest : std::max(largest, kTiny);
   const float reciprocal = 1.0f / divisor;
-  for (size_t i = 0; i < x.size(); ++i) {
-    float s = divide ? x[i] / divisor : x[i] * reciprocal;
-    if (!rules.cuda_edges && !std::isnan(s)) s = std::clamp(s, -1.0f, 1.0f);
-    q[i] = classify(codec, rules, s);
+  for (size_t begin = 0; begin < x.size(); begin += kRun) {
+    const size_t n = std::min(kRun, x.size() - begin);
+    float s[kRun];
+    for (size_t i = 0; i < n; ++i) s[i] = divide ? x[begin + i] / divisor : x[begin + i] * reciprocal;
+    if (!rules.cuda_edges) {  // NaN stays
+      for (size_t i = 0; i < n; ++i) s[i] = s[i] > 1.0f ? 1.0f : s[i] < -1.0f ? -1.0f : s[i];
+    }
+    classify(codec, rules, s, n, q + begin);
   }
-  q[x.size()] = classify(codec, rules, 0.0f);
+  const float missing = 0;
+  classify(codec, rules, &missing, 1, q + x.size());
   if (!divide) return largest;
   return std::isnan(largest) ? bits(0xffffffff) : divisor;  // the NaN that torch's clamp leaves there
 }

@@ -4,6 +4,7 @@
 #include "berth/quant/gguf_blocks.h"
 
 #include <bit>
+#include <cstring>
 #include <string>
 
 #include "berth/base/bytes.h"
@@ -290,20 +291,24 @@ void iq1_m(const uint8_t* p, float* y) {  // qs[32], qh[16], u16 scales[4]: top 
 
 // --- plain elements ---
 
-void f32(const uint8_t* p, float* y) { *y = load_le<float>(p); }
-void f16(const uint8_t* p, float* y) { *y = half(p); }
-void bf16(const uint8_t* p, float* y) { *y = bf16_to_f32(load_le<uint16_t>(p)); }
+bool decode_plain(DType dtype, const uint8_t* p, std::span<float> out) {
+  if (dtype == DType::kF32) {
+    if (!out.empty()) std::memcpy(out.data(), p, out.size_bytes());
+  } else if (dtype == DType::kBF16) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_f32(load_le<uint16_t>(p + 2 * i));
+  } else if (dtype == DType::kF16) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = half(p + 2 * i);
+  } else {
+    return false;
+  }
+  return true;
+}
+bool is_plain(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
 using Decoder = void (*)(const uint8_t*, float*);
 
 Decoder decoder_for(DType dtype) {
   switch (dtype) {
-    case DType::kF32:
-      return f32;
-    case DType::kF16:
-      return f16;
-    case DType::kBF16:
-      return bf16;
     case DType::kQ4_0:
       return q4_0;
     case DType::kQ4_1:
@@ -361,12 +366,12 @@ Decoder decoder_for(DType dtype) {
 
 }  // namespace
 
-bool can_decode_blocks(DType dtype) { return decoder_for(dtype) != nullptr; }
+bool can_decode_blocks(DType dtype) { return is_plain(dtype) || decoder_for(dtype) != nullptr; }
 
 Status decode_blocks(DType dtype, std::span<const std::byte> blocks, std::span<float> out) {
   const Decoder decode = decoder_for(dtype);
   const DTypeInfo& info = dtype_info(dtype);
-  if (decode == nullptr) {
+  if (!can_decode_blocks(dtype)) {
     return Error(ErrorCode::kUnsupported,
                  "decoding " + std::string(info.name) + " data to fp32: it has no such meaning");
   }
@@ -379,6 +384,7 @@ Status decode_blocks(DType dtype, std::span<const std::byte> blocks, std::span<f
                      std::to_string(blocks.size()) + " bytes for " + std::to_string(out.size()) + " elements");
   }
   const auto* p = reinterpret_cast<const uint8_t*>(blocks.data());
+  if (decode_plain(dtype, p, out)) return {};
   for (size_t i = 0; i < n; ++i) decode(p + i * info.block_bytes, out.data() + i * info.block_elements);
   return {};
 }

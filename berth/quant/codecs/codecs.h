@@ -28,10 +28,11 @@ inline uint32_t nibble_pairs(uint64_t q) {
   return static_cast<uint32_t>(w | (w >> 16));
 }
 
-// Stores 32 codes of 4 bits.
-inline void store_nibbles(const uint8_t q[32], uint8_t out[16]) {
+// Stores bits shift..shift+3 of 32 bytes as 32 codes.
+inline void store_nibbles(const uint8_t* in, int shift, uint8_t* out) {
   for (int i = 0; i < 4; ++i) {
-    store_le<uint32_t>(out + 4 * i, nibble_pairs(load_le<uint64_t>(q + 8 * i) & 0x0F0F0F0F0F0F0F0Full));
+    const uint64_t x = load_le<uint64_t>(in + 8 * i);
+    store_le<uint32_t>(out + 4 * i, nibble_pairs((x >> shift) & 0x0F0F0F0F0F0F0F0Full));
   }
 }
 

@@ -67,9 +67,7 @@ void unpack_45(const uint8_t* p, int64_t row, const MutablePackedMatrix& matrix)
     const uint8_t* qh = p;
     if (kBits == 5) p += 32;
     for (int group = 0; group < 8; ++group) {
-      uint8_t q[32];
-      for (int l = 0; l < 32; ++l) q[l] = static_cast<uint8_t>(p[(group / 2) * 32 + l] >> (group % 2 * 4));
-      store_nibbles(q, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
+      store_nibbles(p + (group / 2) * 32, group % 2 * 4, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
       if (kBits == 5) matrix.plane<uint32_t>(Plane::kHigh)[b * 8 + group] = even_odd_bits(bit_mask(qh, group));
     }
     p += 128;
@@ -83,9 +81,7 @@ void unpack_6(const uint8_t* p, int64_t row, const MutablePackedMatrix& matrix) 
       const int half = group / 4, k = group % 4;
       const uint8_t* ql = p + half * 64 + (k % 2) * 32;
       const uint8_t* qh = p + 128 + half * 32;
-      uint8_t q[32];
-      for (int l = 0; l < 32; ++l) q[l] = static_cast<uint8_t>(ql[l] >> (k / 2 * 4));
-      store_nibbles(q, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
+      store_nibbles(ql, k / 2 * 4, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
       uint32_t* high = matrix.plane<uint32_t>(Plane::kHigh) + (b * 8 + group) * 2;
       high[0] = even_odd_bits(bit_mask(qh, 2 * k));
       high[1] = even_odd_bits(bit_mask(qh, 2 * k + 1));
