@@ -34,9 +34,11 @@ Result<File> File::open(const std::string& path) {
   File file;
   file.path_ = path;
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file.fd_ < 0) return system_error("opening", path, errno);
+  const int open_error = file.fd_ < 0 ? errno : 0;
   struct stat s {};
-  if (::fstat(file.fd_, &s) != 0) return system_error("examining", path, errno);
+  // A socket does not open at all: what it is says more than the error number.
+  if (open_error != 0 && (open_error != ENXIO || ::stat(path.c_str(), &s) != 0)) return system_error("opening", path, open_error);
+  if (open_error == 0 && ::fstat(file.fd_, &s) != 0) return system_error("examining", path, errno);
   if (!S_ISREG(s.st_mode)) {
     const char* what = S_ISDIR(s.st_mode) ? "a folder" : S_ISFIFO(s.st_mode) ? "a pipe" : "a special file";
     return Error(ErrorCode::kCorruptData, fmt::format("opening {}: a regular file was expected, this is {}", quoted(path, 400), what));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -125,6 +126,33 @@ inline GgufBytes small_gguf() {
 inline std::string shared_folder() {
   const char* named = std::getenv("BERTH_SHARED");
   return named != nullptr ? named : std::string(BERTH_SOURCE_DIR) + "/../shared";
+}
+
+// A refusal as the checkpoint's user sees it: exit status 4, one printable line with all of `words`. Prints it, so that
+// "berth_format_test | grep refused" is the table of malformed files and messages.
+inline void expect_refusal(std::string_view id, const Error& error, const std::vector<std::string_view>& words) {
+  std::printf("[ refused  ] %.*s: %s\n", static_cast<int>(id.size()), id.data(), error.message.c_str());
+  EXPECT_EQ(exit_status(error.code), 4) << error.message;
+  for (const std::string_view word : words)
+    EXPECT_NE(error.message.find(word), std::string::npos) << "expected \"" << word << "\" in: " << error.message;
+  for (const char c : error.message) EXPECT_GE(static_cast<unsigned char>(c), 0x20u) << error.message;
+  EXPECT_LT(error.message.size(), 4000u);
+}
+template <typename T>
+void expect_refused(std::string_view id, const Result<T>& result, const std::vector<std::string_view>& words) {
+  if (result.has_value()) {
+    ADD_FAILURE() << id << " was accepted";
+    return;
+  }
+  expect_refusal(id, result.error(), words);
+}
+
+// Resident bytes of this process.
+inline uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * 4096;
 }
 
 // Leaves the test where `path` below the shared folder is absent: skipped, or failed with CI=true.
