@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "berth/base/file.h"
+#include "berth/base/strings.h"
 #include "berth/quant/code_books.h"
 #include "berth/tensor/float16.h"
 
@@ -109,26 +111,46 @@ TEST(PackedLayout, IsAtMostTwoPercentOverTheFile) {
   }
 }
 
-// docs/formats/memory.md states bytes per 256 elements.
-TEST(PackedLayout, BytesFollowTheDocumentedFormula) {
-  const auto planes = [](StoredFormat f, int64_t rows, int64_t cols) {
-    uint64_t sum = 0;
-    const PackedLayout layout = *packed_layout(f, rows, cols);
-    for (const PlaneLayout& p : layout.planes) sum += p.bytes;
-    return sum;
-  };
-  const std::pair<Codec, uint64_t> kPer256[] = {
-      {Codec::kF32, 1024}, {Codec::kBF16, 512}, {Codec::kF16, 512},   {Codec::kMXFP4, 136}, {Codec::kQ4_0, 144},
-      {Codec::kQ4_1, 160}, {Codec::kQ5_0, 176}, {Codec::kQ5_1, 192},  {Codec::kQ8_0, 272},  {Codec::kQ4_K, 144},
-      {Codec::kQ5_K, 176}, {Codec::kQ6_K, 210}, {Codec::kIQ4_NL, 144}};
-  for (const auto& [codec, bytes] : kPer256) {
-    EXPECT_EQ(planes(stored_format(codec), 10, 512), 20 * bytes) << codec_name(codec);
-    EXPECT_EQ(*file_bytes(stored_format(codec), 10, 512), 20 * bytes) << codec_name(codec);
+uint64_t plane_bytes(StoredFormat format, int64_t rows, int64_t cols) {
+  const PackedLayout layout = *packed_layout(format, rows, cols);
+  uint64_t sum = 0;
+  for (const PlaneLayout& p : layout.planes) sum += p.bytes;
+  return sum;
+}
+
+// The table "codec | disk | memory" of docs/formats/memory.md has every codec, with these bytes per 256 elements.
+TEST(PackedLayout, BytesAreThoseOfTheDocumentation) {
+  const auto text = read_file(BERTH_SOURCE_DIR "/docs/formats/memory.md");
+  ASSERT_TRUE(text) << text.error().message;
+  int rows_found = 0;
+  for (const std::string& line : split(*text, '\n')) {
+    const auto cells = split(line, '|');
+    const auto codec = cells.size() > 6 ? codec_from_name(trimmed(cells[1])) : std::nullopt;
+    if (!codec) continue;
+    ++rows_found;
+    const uint64_t disk = std::stoull(cells[2]), memory = std::stoull(cells[3]);
+    const StoredFormat format = stored_format(*codec);
+    uint64_t disk_extra = 0, memory_extra = 0;  // scales that the table leaves to the text below it: [256, 512]
+    if (is_bnb_4bit(*codec)) {
+      memory_extra = 4 * 2048;
+      disk_extra = memory_extra + 64;
+    } else if (*codec == Codec::kInt8Row) {
+      memory_extra = 4 * 256;
+      disk_extra = memory_extra + 1;
+    } else if (*codec == Codec::kFP8Block) {
+      memory_extra = disk_extra = 4 * 2 * 4;
+    }
+    EXPECT_EQ(plane_bytes(format, 256, 512), 512 * memory + memory_extra) << codec_name(*codec);
+    EXPECT_EQ(*file_bytes(format, 256, 512), 512 * disk + disk_extra) << codec_name(*codec);
   }
-  EXPECT_EQ(planes(stored_format(Codec::kInt8Row), 10, 512), 5120u + 40);
-  EXPECT_EQ(planes(stored_format(Codec::kFP8Block), 129, 300), 129u * 300 + 2 * 3 * 4);
-  EXPECT_EQ(planes({Codec::kNF4, 64, false}, 3, 67), 101u + 4 * 4);
-  EXPECT_EQ(planes({Codec::kNF4, 32, true}, 100, 512), 25600u + 1600 + 7 * 4 + 1024 + 4);
+  EXPECT_EQ(rows_found, kCodecCount);
+}
+
+TEST(PackedLayout, PartialBlocksAndTilesCount) {
+  EXPECT_EQ(plane_bytes(stored_format(Codec::kInt8Row), 10, 513), 5130u + 40);
+  EXPECT_EQ(plane_bytes(stored_format(Codec::kFP8Block), 129, 300), 129u * 300 + 2 * 3 * 4);
+  EXPECT_EQ(plane_bytes({Codec::kNF4, 64, false}, 3, 67), 101u + 4 * 4);
+  EXPECT_EQ(plane_bytes({Codec::kNF4, 32, true}, 100, 512), 25600u + 1600 + 7 * 4 + 1024 + 4);
   EXPECT_EQ(*file_bytes({Codec::kNF4, 32, true}, 100, 512), 25600u + 1600 + 7 * 4 + 1024 + 64);
 }
 
