@@ -1,0 +1,37 @@
+// engine/bench.h — how fast a loaded model is, as shares of the memory limit measured in the same run.
+//
+// Rows: "ppN" (a prompt of N tokens, logits of the last) and "tgN" (N tokens one after the other). read_gb_per_s counts
+// every weight and KV byte that a decode step reads; the limit is a plain read by the same threads over memory larger
+// than the caches, taken before and after each test (the better one counts).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "berth/base/result.h"
+#include "berth/engine/running.h"
+
+namespace berth::engine {
+
+struct BenchRow {
+  std::string test;  // "pp512", "tg64"
+  int threads = 1;
+  double tokens_per_s = 0;  // median of the repeats
+  double stdev = 0;
+  uint64_t bytes_per_token = 0;
+  double read_gb_per_s = 0;  // 1e9
+  double read_limit_gb_per_s = 0;
+  double share = 0;
+};
+
+struct BenchOptions {
+  int64_t prompt = 512;
+  int64_t generate = 64;
+  int repeats = 3;
+};
+
+// Tests the running model with its own thread count. Errors: kInvalidArgument where the context is too small.
+Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& options);
+
+}  // namespace berth::engine

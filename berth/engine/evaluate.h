@@ -1,0 +1,32 @@
+// engine/evaluate.h — perplexity and logits of given tokens; the hash of logits that `eval`, `run` and `verify` print.
+//
+// Start reading at: evaluate.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/base/result.h"
+#include "berth/model/model.h"
+
+namespace berth::engine {
+
+struct Evaluation {
+  double nll = 0;         // mean over the n - 1 predicted tokens, natural log, summed in double
+  double perplexity = 0;  // exp(nll)
+  std::string logits_hash;  // of every position's row, in order
+  int64_t tokens = 0;
+};
+
+// Runs `tokens` as sequence 0 from an empty cache. `on_row`, if set, gets each position's logits [vocab] in order.
+// Errors: kInvalidArgument for fewer than two tokens or more than the context holds.
+Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens,
+                            const std::function<Status(int64_t position, std::span<const float>)>& on_row = {});
+
+// A JSON list of token ids. Errors: kInvalidArgument naming the file and the first element that is none.
+Result<std::vector<int32_t>> read_token_file(const std::string& path);
+
+}  // namespace berth::engine
