@@ -35,19 +35,22 @@ Result<std::unique_ptr<Model>> Bpe::create(Vocabulary vocabulary, const MergeIds
   const size_t prefix = bpe->options_.continuing_subword_prefix.size();
   std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto [left, right] = merges[rank];
-    const std::string_view l = pieces.piece(left).value_or(""), r = pieces.piece(right).value_or("");
-    const auto failed = [&](const std::string& why) {
-      return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(rank) + " (" + quoted(l, 40) +
-                                                ", " + quoted(r, 40) + "): " + why);
-    };
-    if (r.size() < prefix) return failed("expected the right side to start with the continuing prefix");
-    joined.assign(l);
-    joined += r.substr(prefix);
-    const auto id = pieces.find(joined);
-    if (!id) return failed("expected " + quoted(joined, 60) + " to be a piece, found it is not in the vocabulary");
-    bpe->merges_[(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right)] = {
-        static_cast<uint32_t>(rank), *id};
+    const Rule& rule = merges[rank];
+    int32_t result = rule.result;
+    if (result < 0) {
+      const std::string_view left = pieces.piece(rule.left).value_or(""), right = pieces.piece(rule.right).value_or("");
+      const auto failed = [&](const std::string& why) {
+        return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(rank) + " (" + quoted(left, 40) +
+                                                  ", " + quoted(right, 40) + "): " + why);
+      };
+      if (right.size() < prefix) return failed("expected the right side to start with the continuing prefix");
+      joined.assign(left);
+      joined += right.substr(prefix);
+      const auto id = pieces.find(joined);
+      if (!id) return failed("expected " + quoted(joined, 60) + " to be a piece, found it is not in the vocabulary");
+      result = *id;
+    }
+    bpe->merges_[pair_key(rule.left, rule.right)] = {static_cast<uint32_t>(rank), result};
   }
   return std::unique_ptr<Model>(std::move(bpe));
 }

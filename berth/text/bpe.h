@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,8 +35,12 @@ class Bpe final : public Model {
     uint32_t rank = 0;
     int32_t id = 0;
   };
-  // Two pieces in the order of the file; rank = position.
-  using MergeIds = std::vector<std::pair<int32_t, int32_t>>;
+  // Two pieces and, where the maker knows it, the piece they make (else -1: looked up). Rank = position in the list.
+  struct Rule {
+    int32_t left = 0, right = 0, result = -1;
+    auto operator<=>(const Rule&) const = default;
+  };
+  using MergeIds = std::vector<Rule>;
 
   // Errors: kCorruptData where a merge's result is no piece.
   static Result<std::unique_ptr<Model>> create(Vocabulary vocabulary, const MergeIds& merges, BpeOptions options);
@@ -51,9 +56,10 @@ class Bpe final : public Model {
   Bpe(Vocabulary vocabulary, BpeOptions options) : Model(std::move(vocabulary)), options_(std::move(options)) {}
   std::optional<int32_t> character_id(std::string_view word, size_t begin, size_t end) const;
   Status start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
-  const Merge* merge_of(int32_t left, int32_t right) const {
-    return merges_.find((static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right));
+  static uint64_t pair_key(int32_t left, int32_t right) {
+    return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
   }
+  const Merge* merge_of(int32_t left, int32_t right) const { return merges_.find(pair_key(left, right)); }
   void merge_by_scan(std::vector<int32_t>& symbols) const;
   void merge_by_heap(std::vector<int32_t>& symbols) const;
 

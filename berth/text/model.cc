@@ -81,7 +81,7 @@ Result<Bpe::MergeIds> merges_of(const JsonView& json, const Vocabulary& vocabula
                                                   " to be a piece, found it is not in the vocabulary");
       return false;
     }
-    ids.emplace_back(*left, *right);
+    ids.push_back({*left, *right, -1});
     return true;
   });
   if (!status) return status.error();

@@ -98,6 +98,8 @@ constexpr std::array<PreTokenizerRow, 23> kPreTokenizers{{
 constexpr std::string_view kPrependSpace = R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},)"
                                            R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]})";
 constexpr std::string_view kReplaceSpace = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
+constexpr std::string_view kSplitSpaces =
+    R"({"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false})";
 constexpr std::string_view kPieceDecoder =
     R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},)"
     R"({"type":"ByteFallback"},{"type":"Fuse"}]})";
@@ -185,7 +187,7 @@ class GgufReader {
         return Error(ErrorCode::kCorruptData, "tokenizer.ggml.merges: entry " + std::to_string(rank) +
                                                   ": expected two known pieces with a space between, found " +
                                                   quoted(text, 60));
-      ids.emplace_back(*left, *right);
+      ids.push_back({*left, *right, -1});
     }
     return ids;
   }
@@ -237,7 +239,7 @@ class GgufReader {
       for (size_t cut = piece.empty() ? 0 : utf8_length(piece[0]); cut < piece.size(); cut += utf8_length(piece[cut])) {
         const int32_t left = part(piece.substr(0, cut));
         const int32_t right = left < 0 ? -1 : part(piece.substr(cut));
-        if (right >= 0) merges.emplace_back(left, right);
+        if (right >= 0) merges.push_back({left, right, static_cast<int32_t>(i)});
       }
       std::sort(merges.begin() + static_cast<ptrdiff_t>(first), merges.end());
     }
@@ -257,6 +259,10 @@ class GgufReader {
     const bool prefix = gguf_.add_space_prefix.value_or(gguf_.model == "llama");
     TRY(parts_->normalizer, from_text(make_normalizer, prefix ? kPrependSpace : kReplaceSpace));
     TRY(parts_->decoder, from_text(make_decoder, prefix ? kStrippingPieceDecoder : kPieceDecoder));
+    // As the published files have it where no prefix is added: nothing is left to split by then.
+    if (!prefix) {
+      TRY(parts_->pre_tokenizer, from_text(make_pre_tokenizer, kSplitSpaces));
+    }
     add_bos_ = gguf_.add_bos.value_or(true);
     return {};
   }

@@ -45,7 +45,7 @@ Status Vocabulary::insert(std::string_view piece, int64_t id, bool replace) {
   };
   if (id < 0 || id > kMaxTokenId)
     return failed("expected an id from 0 to " + std::to_string(kMaxTokenId) + ", found " + std::to_string(id));
-  if (piece.size() > UINT32_MAX) return failed("it is too long");
+  if (piece.size() > UINT32_MAX - bytes_.size()) return failed("the pieces together are over 4 GiB");
   const auto at = static_cast<size_t>(id);
   if (at < by_id_.size() && by_id_[at] != 0)
     return failed("id " + std::to_string(id) + " belongs to " + quoted(text_of(entries_[by_id_[at] - 1])) + " already");
@@ -55,7 +55,8 @@ Status Vocabulary::insert(std::string_view piece, int64_t id, bool replace) {
   if (slots_[slot] != 0 && !replace)
     return failed("expected it once, found it with ids " +
                   std::to_string(entries_[static_cast<uint32_t>(slots_[slot]) - 1].id) + " and " + std::to_string(id));
-  entries_.push_back({bytes_.size(), static_cast<uint32_t>(piece.size()), static_cast<int32_t>(id)});
+  entries_.push_back(
+      {static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(piece.size()), static_cast<int32_t>(id)});
   bytes_ += piece;
   const auto entry = static_cast<uint32_t>(entries_.size());
   slots_[slot] = (hash >> 32 << 32) | entry;

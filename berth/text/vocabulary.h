@@ -39,8 +39,7 @@ class Vocabulary {
 
  private:
   struct Entry {
-    size_t offset = 0;
-    uint32_t size = 0;
+    uint32_t offset = 0, size = 0;
     int32_t id = 0;
   };
   std::string_view text_of(const Entry& e) const { return std::string_view(bytes_).substr(e.offset, e.size); }
