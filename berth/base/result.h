@@ -115,9 +115,10 @@ using Status = Result<void>;
   declaration = *std::move(name)
 
 // TRY_STATUS(f()): returns f()'s error, if any.
-#define TRY_STATUS(expression)                                                                 \
-  do {                                                                                         \
-    if (auto berth_status = (expression); !berth_status) return std::move(berth_status).error(); \
+#define TRY_STATUS(expression) BERTH_TRY_STATUS_IMPL(BERTH_CONCAT(berth_status_, __COUNTER__), expression)
+#define BERTH_TRY_STATUS_IMPL(name, expression)                    \
+  do {                                                             \
+    if (auto name = (expression); !name) return std::move(name).error(); \
   } while (false)
 
 }  // namespace berth
