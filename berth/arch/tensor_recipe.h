@@ -134,22 +134,25 @@ enum class SourceStorage : uint8_t {
   kPlain,     // fp32/bf16/fp16/f64, or a GGUF block type
   kFp8Block,  // e4m3 with companion "…_scale_inv" (fp32, one per 128x128 block)
   kMxfp4,     // companion "…_scales"; the source is "…_blocks", rows are the file's output rows
-  kBnb4,      // bitsandbytes packed; companions quant_state, quant_map, absmax (+ nested_absmax, nested_quant_map)
+  kBnb4,      // bitsandbytes packed; companions absmax (+ nested_absmax, nested_quant_map)
   kBnbInt8,   // bitsandbytes int8; companion SCB
+  kOther,  // AWQ, GPTQ, NVFP4, fp8 per tensor or row...: sized from its tensors (`name` and all companions), never run
 };
 
 struct Source {
   std::string name;  // in the checkpoint
   SourceStorage storage = SourceStorage::kPlain;
   DType dtype = DType::kBF16;  // of the tensor called `name` in the file (a bare config: as it would be published)
-  std::optional<quant::StoredFormat> prequantized;  // set for every storage but kPlain: the codec, block size, nesting
-  bool transposed = false;              // file holds [cols, rows] (GPT-2 Conv1D, gpt-oss and Llama 4 experts)
-  int64_t slice = -1;                   // >= 0: matrix number `slice` along the first axis of a 3-D tensor; -1: all of
-                                        // it, the matrices of a 3-D tensor one below the other
-  int64_t rows = 0, cols = 0;           // of the (sliced, un-transposed) matrix
-  std::vector<std::string> companions;  // further tensors the storage needs, in the order its reader wants: fp8
-                                        // [scale_inv], mxfp4 [scales], int8 [SCB], bnb4 [absmax, nested_absmax, nested_quant_map]
-  float nested_offset = 0;              // bnb4 with nested scales: from its quant_state
+  std::optional<quant::StoredFormat>
+      prequantized;            // set for storages that run, but kPlain: the codec, block size, nesting
+  bool transposed = false;     // file holds [cols, rows] (GPT-2 Conv1D, gpt-oss and Llama 4 experts)
+  int64_t slice = -1;          // >= 0: matrix number `slice` along the first axis of a 3-D tensor; -1: all of
+                               // it, the matrices of a 3-D tensor one below the other
+  int64_t rows = 0, cols = 0;  // of the (sliced, un-transposed) matrix
+  // Further tensors the storage needs, in the order its reader wants: fp8 [scale_inv], mxfp4 [scales], int8 [SCB],
+  // bnb4 [absmax] or [absmax, nested_absmax, nested_quant_map], other: all the rest.
+  std::vector<std::string> companions;
+  float nested_offset = 0;  // bnb4 with nested scales: from its quant_state
   bool operator==(const Source&) const = default;
 };
 

@@ -1,0 +1,192 @@
+// arch/registry.cc — see registry.h. The list of family files is written by CMake (family_list.cc).
+#include "berth/arch/registry.h"
+
+#include <algorithm>
+
+#include "berth/arch/capability.h"
+#include "berth/arch/families/family.h"
+#include "berth/arch/family_list.h"
+#include "berth/arch/gguf_names.h"
+#include "berth/arch/sources.h"
+#include "berth/base/strings.h"
+#include "berth/format/checkpoint.h"
+
+namespace berth::arch {
+namespace {
+
+const Family* find_family(std::string_view model_type) {
+  for (const auto& group : family_groups())
+    for (const Family& family : group())
+      if (family.model_type == model_type) return &family;
+  return nullptr;
+}
+
+const Family* find_gguf_family(std::string_view architecture) {
+  for (const auto& group : family_groups())
+    for (const Family& family : group())
+      for (const std::string_view known : family.gguf_architectures)
+        if (known == architecture) return &family;
+  return nullptr;
+}
+
+Error unknown(std::string_view what, std::string_view name, const std::vector<std::string>& known) {
+  return Error(ErrorCode::kUnsupported,
+               std::string(what) + " " + quoted(name) + " is unknown" + did_you_mean(name, known),
+               {"A model without an architecture here can still be planned from a *.tree.json."});
+}
+
+Result<Decoder> read_config(const format::HfConfig& config, const Family& family) {
+  Decoder d;
+  d.config = config.root();
+  d.architecture = std::string(family.architectures.front());
+  for (const std::string& asked : config.architectures())
+    if (std::find(family.architectures.begin(), family.architectures.end(), asked) != family.architectures.end()) {
+      d.architecture = asked;
+      break;
+    }
+  ConfigReader root(config.root());
+  ConfigReader text = family.text_object.empty() ? root : root.nested(family.text_object);
+  family.read_config(text, d);
+  TRY_STATUS(text.status());
+  // Wrappers may state the tie outside; the text part's own word wins.
+  if (!family.text_object.empty() && !text.has("tie_word_embeddings")) {
+    d.spec.tied_head = root.boolean("tie_word_embeddings", d.spec.tied_head);
+    TRY_STATUS(root.status());
+  }
+  d.spec.family = std::string(family.model_type);
+  d.spec.architecture = d.architecture;
+  d.spec.dtype = config.common().dtype.value_or(DType::kBF16);
+  return d;
+}
+
+Result<const Family*> family_of(const format::HfConfig& config) {
+  if (config.model_type().empty())
+    return Error(ErrorCode::kCorruptData, config.root().file() + ": key \"model_type\" is missing");
+  const Family* family = find_family(config.model_type());
+  if (family == nullptr)
+    return unknown(config.root().file() + ": model_type", config.model_type(), known_model_types());
+  return family;
+}
+
+// What any path ends with.
+void finish(const Decoder& d, ModelSpec& spec) {
+  const std::string missing = missing_mechanisms(spec);
+  if (!missing.empty()) spec.unsupported = spec.unsupported.empty() ? missing : spec.unsupported + ", " + missing;
+  (void)d;
+}
+
+Result<ModelDescription> describe_hf(const format::Checkpoint& checkpoint, const DescribeOptions& options) {
+  const format::HfConfig& config = *checkpoint.config();
+  TRY(const Family* family, family_of(config));
+  TRY(const Decoder d, read_config(config, *family));
+  Builder builder(options.has_dtype ? options.dtype : d.spec.dtype, true);
+  family->build(d, builder);
+  ModelDescription out;
+  out.spec = d.spec;
+  TRY_STATUS(resolve_sources(checkpoint, d, builder, out.spec));
+  out.tree = std::move(builder.tree());
+  const std::string note = unread_note(unread_tensors(checkpoint, out.spec));
+  if (!note.empty()) out.spec.notes.push_back(note);
+  finish(d, out.spec);
+  return out;
+}
+
+GgufTensors gguf_tensors(const format::Checkpoint& checkpoint) {
+  GgufTensors t;
+  t.shape = [&checkpoint](std::string_view name) -> std::optional<Shape> {
+    const format::TensorEntry* entry = checkpoint.find(name);
+    if (entry == nullptr) return std::nullopt;
+    return entry->shape;
+  };
+  t.floats = [&checkpoint](std::string_view name) -> Result<std::vector<float>> {
+    const format::TensorEntry* entry = checkpoint.find(name);
+    if (entry == nullptr || entry->dtype != DType::kF32)
+      return Error(ErrorCode::kCorruptData, "tensor " + quoted(name) + " must be F32");
+    std::vector<float> values(entry->size_bytes / sizeof(float));
+    TRY_STATUS(checkpoint.read(*entry, 0, std::as_writable_bytes(std::span(values))));
+    return values;
+  };
+  return t;
+}
+
+Result<ModelDescription> describe_gguf(const format::Checkpoint& checkpoint, const DescribeOptions& options) {
+  const format::GgufMetadata& metadata = *checkpoint.gguf();
+  const Family* family = find_gguf_family(metadata.architecture());
+  if (family == nullptr) return unknown("GGUF architecture", metadata.architecture(), known_gguf_architectures());
+  Decoder d;
+  d.architecture = std::string(family->architectures.front());
+  GgufReader gguf(metadata, gguf_tensors(checkpoint));
+  family->read_gguf(gguf, d);
+  TRY_STATUS(gguf.status());
+  d.spec.family = std::string(family->model_type);
+  d.spec.architecture = d.architecture;
+  Builder builder(options.has_dtype ? options.dtype : DType::kBF16, true);
+  family->build(d, builder);
+  ModelDescription out;
+  out.spec = d.spec;
+  TRY_STATUS(resolve_gguf(checkpoint, d, builder, out.spec));
+  out.tree = std::move(builder.tree());
+  const std::string note = unread_note(unread_tensors(checkpoint, out.spec));
+  if (!note.empty()) out.spec.notes.push_back(note);
+  finish(d, out.spec);
+  return out;
+}
+
+std::vector<std::string> sorted(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace
+
+Result<ModelDescription> describe_model(const format::Checkpoint& checkpoint, const DescribeOptions& options) {
+  Result<ModelDescription> described = [&]() -> Result<ModelDescription> {
+    if (checkpoint.gguf() != nullptr) return describe_gguf(checkpoint, options);
+    if (checkpoint.config() == nullptr)
+      return Error(ErrorCode::kNotFound, "there is no config.json beside the weights, so the architecture is unknown",
+                   {"Put the model's config.json beside them, or name one with --config."});
+    if (checkpoint.tensors().empty()) return describe_config(*checkpoint.config(), options);
+    return describe_hf(checkpoint, options);
+  }();
+  if (!described) return described.error().with_context("describing " + quoted(checkpoint.display_name()));
+  return described;
+}
+
+Result<ModelDescription> describe_config(const format::HfConfig& config, const DescribeOptions& options) {
+  TRY(const Family* family, family_of(config));
+  TRY(const Decoder d, read_config(config, *family));
+  Builder builder(options.has_dtype ? options.dtype : d.spec.dtype, true);
+  family->build(d, builder);
+  ModelDescription out;
+  out.spec = d.spec;
+  presume_sources(config, builder, out.spec);
+  out.tree = std::move(builder.tree());
+  finish(d, out.spec);
+  return out;
+}
+
+Result<ModuleTree> module_tree(const format::HfConfig& config, const DescribeOptions& options) {
+  TRY(const Family* family, family_of(config));
+  TRY(const Decoder d, read_config(config, *family));
+  Builder builder(options.has_dtype ? options.dtype : d.spec.dtype, false);
+  family->build(d, builder);
+  return std::move(builder.tree());
+}
+
+std::vector<std::string> known_model_types() {
+  std::vector<std::string> names;
+  for (const auto& group : family_groups())
+    for (const Family& family : group()) names.emplace_back(family.model_type);
+  return sorted(std::move(names));
+}
+
+std::vector<std::string> known_gguf_architectures() {
+  std::vector<std::string> names;
+  for (const auto& group : family_groups())
+    for (const Family& family : group())
+      for (const std::string_view name : family.gguf_architectures) names.emplace_back(name);
+  return sorted(std::move(names));
+}
+
+}  // namespace berth::arch
