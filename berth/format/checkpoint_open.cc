@@ -142,9 +142,6 @@ Status CheckpointOpener::open_sharded() {
   if (auto error = missing_shards(index, paths)) return *std::move(error);
   if (c_.kind() == CheckpointKind::kConfig) return {};
 
-  NameIndex wanted;
-  wanted.reserve(index.items.size());
-  for (const auto& item : index.items) wanted.add(item.tensor);
   std::vector<uint32_t> file_of_shard;
   for (const std::string& path : paths) {
     TRY(const uint32_t file, open_file(path));
@@ -159,7 +156,7 @@ Status CheckpointOpener::open_sharded() {
     if (!header) return header.error().with_context(fmt::format("file {} of {}", f + 1, c_.files_.size()));
     for (TensorEntry& t : header->tensors) {
       t.file = f;
-      const auto item = wanted.find(t.name);
+      const auto item = index.positions.find(t.name);
       if (!item) {
         if (unlisted++ == 0) first_unlisted = t.name;
       } else if (file_of_shard[index.items[*item].file] == f) {

@@ -32,10 +32,10 @@ class GgufHeaderParser {
     file_.metadata.pairs_.reserve(std::min<uint64_t>(pairs_, 4096));
     for (uint64_t i = 0; i < pairs_; ++i) TRY_STATUS(pair());
     pairs_end_ = position_;
-    TRY_STATUS(index_keys());
-    TRY_STATUS(alignment());
     file_.tensors.reserve(std::min<uint64_t>(tensors_, 1u << 17));
     for (uint64_t i = 0; i < tensors_; ++i) TRY_STATUS(info());
+    TRY_STATUS(index_keys());
+    TRY_STATUS(alignment());
     TRY_STATUS(place_tensors());
     return finish();
   }
@@ -182,10 +182,12 @@ class GgufHeaderParser {
     return {};
   }
 
-  // Keys are views into the buffer: it must not move any more, so the block of pairs is copied out first.
+  // Keys and values are views into the buffer: it moves into the metadata now that it does not grow any more.
   Status index_keys() {
     GgufMetadata& m = file_.metadata;
-    m.block_.assign(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(pairs_end_));
+    buffer_.resize(pairs_end_);
+    m.block_ = std::move(buffer_);
+    buffer_.clear();
     m.index_.reserve(m.pairs_.size());
     for (size_t i = 0; i < m.pairs_.size(); ++i)
       if (!m.index_.add(m.key(i)).is_new) return fail(fmt::format("duplicate metadata key {}", quoted(m.key(i))));
@@ -235,8 +237,6 @@ class GgufHeaderParser {
     if (!bytes) return fail(fmt::format("the size of {} {} does not fit 64 bits", type_info.name, shape_text(t.shape)));
     t.size_bytes = *bytes;
     TRY(t.offset, number<uint64_t>("its offset"));
-    if (t.offset % file_.alignment != 0)
-      return fail(fmt::format("its offset {} is no multiple of the alignment {}", t.offset, file_.alignment));
     file_.tensors.push_back(std::move(t));
     current_ = {};
     return {};
@@ -251,10 +251,14 @@ class GgufHeaderParser {
     const uint64_t size = source_.size_bytes();
     file_.data_offset = align_up(position_, file_.alignment);
     const uint64_t data = file_.data_offset <= size ? size - file_.data_offset : 0;
-    for (const TensorEntry& t : file_.tensors)
+    for (const TensorEntry& t : file_.tensors) {
+      if (t.offset % file_.alignment != 0)
+        return fail(fmt::format("tensor {}: its offset {} is no multiple of the alignment {}", quoted(t.name), t.offset,
+                                file_.alignment));
       if (t.offset > data || t.size_bytes > data - t.offset)
         return fail(fmt::format("tensor {}: {} bytes at data offset {} reach past the {} bytes of data in the file",
                                 quoted(t.name), t.size_bytes, t.offset, data));
+    }
     const auto before = [](const TensorEntry& a, const TensorEntry& b) { return a.offset < b.offset; };
     if (!std::is_sorted(file_.tensors.begin(), file_.tensors.end(), before))
       std::stable_sort(file_.tensors.begin(), file_.tensors.end(), before);

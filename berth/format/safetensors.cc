@@ -11,6 +11,7 @@
 #include "berth/base/json.h"
 #include "berth/base/strings.h"
 #include "berth/format/name_index.h"
+#include "berth/format/plain_scanner.h"
 
 namespace berth::format {
 namespace {
@@ -53,44 +54,114 @@ Result<uint64_t> length_field(const ByteSource& source) {
   return length;
 }
 
-// Reads [begin, end] into `out`; false where it is anything else.
-bool read_offsets(const JsonView& value, uint64_t (&out)[2]) {
-  if (!value.is_array()) return false;
-  size_t n = 0;
-  for (JsonView::Cursor c(value); c.next(); ++n) {
-    const auto v = c.value().as_uint64();
-    if (n == 2 || !v) return false;
-    out[n] = *v;
-  }
-  return n == 2;
-}
+// One entry as the file states it.
+struct RawEntry {
+  std::string_view name, dtype;
+  Shape shape;
+  uint64_t begin = 0, end = 0;
+};
 
 class HeaderParser {
  public:
   HeaderParser(std::string_view file, uint64_t data_bytes, uint64_t data_offset)
       : file_(file), data_bytes_(data_bytes), data_offset_(data_offset) {}
 
-  Result<SafetensorsHeader> parse(const JsonView& root) {
-    if (!root.is_object()) return corrupt(file_, fmt::format("a JSON object was expected, {}", found(root)));
-    size_t count = 0;
-    for (JsonView::Cursor c(root); c.next();) ++count;
-    header_.tensors.reserve(count);
-    NameIndex names;
-    names.reserve(count);
-    for (JsonView::Cursor c(root); c.next();) {
-      if (!names.add(c.key()).is_new) return corrupt(file_, fmt::format("duplicate tensor name {}", quoted(c.key())));
-      if (c.key() == kMetadataKey)
-        TRY_STATUS(metadata(c.value()));
-      else
-        TRY_STATUS(entry(c.key(), c.value()));
+  Result<SafetensorsHeader> parse(std::string_view json) {
+    if (!scan(json)) {
+      raw_.clear();
+      header_.metadata.clear();
+      // Duplicate names are looked for here, where the message can say what they are.
+      auto document =
+          JsonDocument::parse(json, {.max_bytes = kMaxSafetensorsHeaderBytes, .reject_duplicate_keys = false});
+      if (!document) return corrupt(file_, std::move(document).error().message);
+      TRY_STATUS(walk(document->root()));
+      return check();  // while the document holds the texts
     }
-    TRY_STATUS(coverage());
-    header_.data_offset = data_offset_;
-    return std::move(header_);
+    return check();
   }
 
  private:
-  Status metadata(const JsonView& value) {
+  // The header as it is usually written; false where the full parser must decide.
+  bool scan(std::string_view json) {
+    PlainScanner s(json);
+    if (!s.take('{')) return false;
+    raw_.reserve(json.size() / 96 + 1);
+    if (!s.take('}')) {
+      do {
+        std::string_view name;
+        if (!s.text(name) || !s.take(':')) return false;
+        if (name == kMetadataKey) {
+          if (saw_metadata_ || !scan_metadata(s)) return false;
+          saw_metadata_ = true;
+        } else {
+          raw_.emplace_back();
+          raw_.back().name = name;
+          if (!scan_entry(s, raw_.back())) return false;
+        }
+      } while (s.take(','));
+      if (!s.take('}')) return false;
+    }
+    return s.at_end();
+  }
+
+  bool scan_metadata(PlainScanner& s) {
+    if (!s.take('{')) return false;
+    if (s.take('}')) return true;
+    do {
+      std::string_view key, value;
+      if (!s.text(key) || !s.take(':') || !s.text(value)) return false;
+      for (const auto& [known, text] : header_.metadata)
+        if (known == key || header_.metadata.size() > 64) return false;
+      header_.metadata.emplace_back(key, value);
+    } while (s.take(','));
+    return s.take('}');
+  }
+
+  static bool scan_entry(PlainScanner& s, RawEntry& out) {
+    if (!s.take('{')) return false;
+    unsigned seen = 0;  // one bit a field
+    do {
+      std::string_view field;
+      if (!s.text(field) || !s.take(':')) return false;
+      const unsigned bit = field == "dtype" ? 1u : field == "shape" ? 2u : field == "data_offsets" ? 4u : 0u;
+      if (bit == 0 || (seen & bit) != 0) return false;
+      seen |= bit;
+      if (bit == 1) {
+        if (!s.text(out.dtype)) return false;
+      } else if (bit == 2) {
+        if (!s.take('[')) return false;
+        if (s.take(']')) continue;
+        out.shape.reserve(4);
+        do {
+          uint64_t extent;
+          if (!s.integer(extent) || out.shape.size() == kMaxDimensions) return false;
+          out.shape.push_back(static_cast<int64_t>(extent));
+        } while (s.take(','));
+        if (!s.take(']')) return false;
+      } else if (!s.take('[') || !s.integer(out.begin) || !s.take(',') || !s.integer(out.end) || !s.take(']')) {
+        return false;
+      }
+    } while (s.take(','));
+    return seen == 7 && s.take('}');
+  }
+
+  // The same from the parsed document, with a reason for everything that is refused.
+  Status walk(const JsonView& root) {
+    if (!root.is_object()) return corrupt(file_, fmt::format("a JSON object was expected, {}", found(root)));
+    bool metadata_seen = false;
+    for (JsonView::Cursor c(root); c.next();) {
+      if (c.key() != kMetadataKey) {
+        TRY_STATUS(walk_entry(c.key(), c.value()));
+        continue;
+      }
+      if (metadata_seen) return corrupt(file_, "duplicate key \"__metadata__\"");
+      metadata_seen = true;
+      TRY_STATUS(walk_metadata(c.value()));
+    }
+    return {};
+  }
+
+  Status walk_metadata(const JsonView& value) {
     if (!value.is_object())
       return corrupt(file_, fmt::format("__metadata__: an object of texts was expected, {}", found(value)));
     NameIndex keys;
@@ -106,9 +177,7 @@ class HeaderParser {
     return {};
   }
 
-  Status entry(std::string_view name, const JsonView& value) {
-    if (name.empty()) return corrupt(file_, "a tensor has an empty name");
-    if (name.find('\0') != std::string_view::npos) return corrupt_tensor(file_, name, "its name holds a NUL character");
+  Status walk_entry(std::string_view name, const JsonView& value) {
     if (!value.is_object()) return corrupt_tensor(file_, name, fmt::format("an object was expected, {}", found(value)));
     JsonView dtype, shape, offsets;
     for (JsonView::Cursor c(value); c.next();) {
@@ -126,48 +195,88 @@ class HeaderParser {
     if (!dtype.valid()) return missing("dtype");
     if (!shape.valid()) return missing("shape");
     if (!offsets.valid()) return missing("data_offsets");
-    TensorEntry out;
+
+    RawEntry out;
     out.name = name;
-    TRY_STATUS(read_dtype(dtype, out));
-    TRY_STATUS(read_shape(shape, out));
-    TRY_STATUS(read_range(offsets, out));
+    const auto type = dtype.as_string();
+    if (!type) return corrupt_tensor(file_, name, fmt::format("dtype: a text was expected, {}", found(dtype)));
+    out.dtype = *type;
+    if (!shape.is_array())
+      return corrupt_tensor(file_, name, fmt::format("shape: a list was expected, {}", found(shape)));
+    for (JsonView::Cursor c(shape); c.next();) {
+      const auto extent = c.value().as_int64();
+      if (!extent || *extent < 0)
+        return corrupt_tensor(file_, name,
+                              fmt::format("shape: extents of 0 to 2^63-1 were expected, {}", found(c.value())));
+      if (out.shape.size() == kMaxDimensions)
+        return corrupt_tensor(file_, name, fmt::format("shape: more than {} dimensions", kMaxDimensions));
+      out.shape.push_back(*extent);
+    }
+    uint64_t range[2];
+    size_t n = 0;
+    bool good = offsets.is_array();
+    for (JsonView::Cursor c(offsets); good && c.next(); ++n) {
+      const auto v = c.value().as_uint64();
+      good = n < 2 && v;
+      if (good) range[n] = *v;
+    }
+    if (!good || n != 2)
+      return corrupt_tensor(file_, name,
+                            fmt::format("data_offsets: two numbers [begin, end] were expected, {}", found(offsets)));
+    out.begin = range[0];
+    out.end = range[1];
+    raw_.push_back(std::move(out));
+    return {};
+  }
+
+  // What both ways have in common: every rule between name, type, shape and range.
+  Result<SafetensorsHeader> check() {
+    header_.data_offset = data_offset_;
+    header_.tensors.reserve(raw_.size());
+    NameIndex names;
+    names.reserve(raw_.size());
+    for (RawEntry& raw : raw_) {
+      if (!names.add(raw.name).is_new) return corrupt(file_, fmt::format("duplicate tensor name {}", quoted(raw.name)));
+      TRY_STATUS(entry(raw));
+    }
+    TRY_STATUS(coverage());
+    return std::move(header_);
+  }
+
+  Status entry(RawEntry& raw) {
+    if (raw.name.empty()) return corrupt(file_, "a tensor has an empty name");
+    if (raw.name.find('\0') != std::string_view::npos)
+      return corrupt_tensor(file_, raw.name, "its name holds a NUL character");
+    TensorEntry out;
+    out.name = raw.name;
+    out.shape = std::move(raw.shape);
+    TRY_STATUS(set_dtype(raw.dtype, out));
+    TRY_STATUS(set_size(out));
+    TRY_STATUS(set_range(raw.begin, raw.end, out));
     header_.tensors.push_back(std::move(out));
     return {};
   }
 
-  Status read_dtype(const JsonView& value, TensorEntry& out) {
-    const auto text = value.as_string();
-    if (!text) return corrupt_tensor(file_, out.name, fmt::format("dtype: a text was expected, {}", found(value)));
+  Status set_dtype(std::string_view text, TensorEntry& out) const {
     // Nearly every tensor has its predecessor's type.
-    if (!header_.tensors.empty() && dtype_info(header_.tensors.back().dtype).safetensors == *text) {
+    if (!header_.tensors.empty() && dtype_info(header_.tensors.back().dtype).safetensors == text) {
       out.dtype = header_.tensors.back().dtype;
       return {};
     }
-    const auto known = dtype_from_safetensors(*text);
+    const auto known = dtype_from_safetensors(text);
     if (!known) {
       std::string list;
       for (const DTypeInfo& t : all_dtypes())
         if (!t.safetensors.empty()) list += (list.empty() ? "" : ", ") + std::string(t.safetensors);
       return Error(ErrorCode::kUnsupported,
                    fmt::format("reading the header of {}: tensor {}: dtype {} is not known; known are {}",
-                               quoted(file_, 400), quoted(out.name), quoted(*text), list));
+                               quoted(file_, 400), quoted(out.name), quoted(text), list));
     }
     out.dtype = *known;
     return {};
   }
 
-  Status read_shape(const JsonView& value, TensorEntry& out) {
-    if (!value.is_array())
-      return corrupt_tensor(file_, out.name, fmt::format("shape: a list was expected, {}", found(value)));
-    for (JsonView::Cursor c(value); c.next();) {
-      const auto extent = c.value().as_int64();
-      if (!extent || *extent < 0)
-        return corrupt_tensor(file_, out.name,
-                              fmt::format("shape: extents of 0 to 2^63-1 were expected, {}", found(c.value())));
-      if (out.shape.size() == kMaxDimensions)
-        return corrupt_tensor(file_, out.name, fmt::format("shape: more than {} dimensions", kMaxDimensions));
-      out.shape.push_back(*extent);
-    }
+  Status set_size(TensorEntry& out) const {
     const auto elements = element_count(out.shape);
     if (!elements)
       return corrupt_tensor(file_, out.name,
@@ -186,12 +295,7 @@ class HeaderParser {
     return {};
   }
 
-  Status read_range(const JsonView& value, TensorEntry& out) {
-    uint64_t range[2];
-    if (!read_offsets(value, range))
-      return corrupt_tensor(file_, out.name,
-                            fmt::format("data_offsets: two numbers [begin, end] were expected, {}", found(value)));
-    const auto [begin, end] = range;
+  Status set_range(uint64_t begin, uint64_t end, TensorEntry& out) const {
     if (begin > end)
       return corrupt_tensor(file_, out.name, fmt::format("data_offsets [{}, {}] end before they begin", begin, end));
     if (end > data_bytes_)
@@ -237,6 +341,8 @@ class HeaderParser {
 
   std::string_view file_;
   uint64_t data_bytes_, data_offset_;
+  bool saw_metadata_ = false;
+  std::vector<RawEntry> raw_;  // views into the header's text or the parsed document
   SafetensorsHeader header_;
 };
 
@@ -250,10 +356,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
                        ? std::string("the header is empty; a JSON object was expected")
                        : fmt::format("the header is no JSON object: its first byte is {:#04x}, '{{' was expected",
                                      static_cast<unsigned char>(json.front())));
-  // Duplicate names are looked for here, where the message can say what they are.
-  auto document = JsonDocument::parse(json, {.max_bytes = kMaxSafetensorsHeaderBytes, .reject_duplicate_keys = false});
-  if (!document) return corrupt(file_name, std::move(document).error().message);
-  return HeaderParser(file_name, data_bytes, json.size() + 8).parse(document->root());
+  return HeaderParser(file_name, data_bytes, json.size() + 8).parse(json);
 }
 
 Result<SafetensorsHeader> read_safetensors_header(const ByteSource& source) {

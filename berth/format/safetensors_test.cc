@@ -2,9 +2,9 @@
 // classes they cover.
 #include "berth/format/safetensors.h"
 
-#include <chrono>
-
 #include <fmt/format.h>
+
+#include <chrono>
 
 #include "berth/format/checkpoint.h"
 #include "berth/format/test_files.h"
@@ -62,7 +62,8 @@ TEST(SafetensorsHeader, ReadsEveryTypeOfTheTable) {
 }
 
 TEST(SafetensorsHeader, SF01_RefusesFilesTooShortForTheLength) {
-  for (size_t n = 0; n < 8; ++n) refused_bytes("SF-01", std::string(n, '\2'), {fmt::format("{} bytes", n), "at least 8"});
+  for (size_t n = 0; n < 8; ++n)
+    refused_bytes("SF-01", std::string(n, '\2'), {fmt::format("{} bytes", n), "at least 8"});
 }
 
 TEST(SafetensorsHeader, SF02_RefusesHeadersThatAreNoObject) {
@@ -138,10 +139,14 @@ TEST(SafetensorsHeader, SF11_RefusesNulAndLoneSurrogatesAndEscapesTheRest) {
 TEST(SafetensorsHeader, SF12_BR088_NamesWhatIsThereTwice) {
   refused("SF-12", "{" + entry("key00", "[1]", 0, 4) + "," + entry("key00", "[1]", 4, 8) + "}", 8,
           {"duplicate tensor name", "key00"});
-  refused("SF-12", "{" + entry("a", "[1]", 0, 4) + "," + entry("\\u0061", "[1]", 4, 8) + "}", 8, {"duplicate", "\"a\""});
-  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, {"duplicate field \"dtype\""});
-  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4, {"duplicate field \"shape\""});
-  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}", 4, {"duplicate field \"data_offsets\""});
+  refused("SF-12", "{" + entry("a", "[1]", 0, 4) + "," + entry("\\u0061", "[1]", 4, 8) + "}", 8,
+          {"duplicate", "\"a\""});
+  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+          {"duplicate field \"dtype\""});
+  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+          {"duplicate field \"shape\""});
+  refused("SF-12", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}", 4,
+          {"duplicate field \"data_offsets\""});
   refused("SF-12", "{\"__metadata__\":{},\"__metadata__\":{}}", 0, {"duplicate", "__metadata__"});
   refused("SF-12", "{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0, {"duplicate key", "\"k\""});
 }
@@ -151,7 +156,8 @@ TEST(SafetensorsHeader, SF13_RefusesDialectsOfJson) {
   for (const std::string& bad : {"{" + e + ",}", "{/* c */" + e + "}", "{" + e + "// c\n}", std::string("{'a':1}")})
     refused("SF-13", bad, 4, {"not valid JSON"});
   for (const char* number : {"NaN", "Infinity", "-Infinity", "+1", "01", "0x10", "1.", ".5"})
-    refused("SF-13", fmt::format("{{\"a\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[0,4]}}}}", number), 4, {"not valid JSON"});
+    refused("SF-13", fmt::format("{{\"a\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[0,4]}}}}", number), 4,
+            {"not valid JSON"});
 }
 
 TEST(SafetensorsHeader, SF14_RefusesDeepNesting) {
@@ -183,7 +189,8 @@ TEST(SafetensorsHeader, BR189_RefusesUnknownTypesAndWrappingOffsetsEach) {
 }
 
 TEST(SafetensorsHeader, RefusesShapesThatAreNoListOfExtents) {
-  for (const char* shape : {"7", "\"[1]\"", "null", "{}", "[\"1\"]", "[1.0]", "[1e0]", "[-1]", "[true]", "[null]", "[[1]]"})
+  for (const char* shape :
+       {"7", "\"[1]\"", "null", "{}", "[\"1\"]", "[1.0]", "[1e0]", "[-1]", "[true]", "[null]", "[[1]]"})
     refused("SF-19", "{" + entry("a", shape, 0, 4) + "}", 4, {"\"a\"", "shape"});
   std::string many = "[1";
   for (int i = 0; i < 64; ++i) many += ",1";
@@ -209,7 +216,8 @@ TEST(SafetensorsHeader, SF21_RefusesProductOverflow) {
 
 TEST(SafetensorsHeader, SF22_RefusesByteCountOverflow) {
   refused("SF-22", "{" + entry("a", "[4611686018427387904]", 0, 0, "F64") + "}", 0, {"in bytes does not fit 64 bits"});
-  refused("SF-22", "{" + entry("a", "[2305843009213693952,1]", 0, 0, "F64") + "}", 0, {"in bytes does not fit 64 bits"});
+  refused("SF-22", "{" + entry("a", "[2305843009213693952,1]", 0, 0, "F64") + "}", 0,
+          {"in bytes does not fit 64 bits"});
 }
 
 TEST(SafetensorsHeader, RefusesRangesThatDifferFromTypeAndShape) {
@@ -224,17 +232,20 @@ TEST(SafetensorsHeader, SF24_RefusesBackwardAndEmptyRanges) {
 
 TEST(SafetensorsHeader, SF25_RefusesRangesPastTheData) {
   refused("SF-25", "{" + entry("a", "[3]", 0, 12) + "}", 8, {"\"a\"", "[0, 12]", "8 bytes of data"});
-  refused("SF-25", "{" + entry("a", "[4]", 0xFFFFFFFFFFFFFFF0ull, 0xFFFFFFFFFFFFFFFFull) + "}", 8, {"reach past the 8 bytes"});
+  refused("SF-25", "{" + entry("a", "[4]", 0xFFFFFFFFFFFFFFF0ull, 0xFFFFFFFFFFFFFFFFull) + "}", 8,
+          {"reach past the 8 bytes"});
 }
 
 TEST(SafetensorsHeader, RefusesOverlaps) {
-  refused("SF-26", "{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 4, 12) + "}", 12, {"\"b\"", "overlap", "\"a\""});
+  refused("SF-26", "{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 4, 12) + "}", 12,
+          {"\"b\"", "overlap", "\"a\""});
   refused("SF-26", "{" + entry("a", "[2]", 0, 8) + "," + entry("b", "[2]", 0, 8) + "}", 8, {"overlap"});
   refused("SF-26", "{" + entry("a", "[2]", 0, 8) + "," + entry("e", "[0]", 4, 4) + "}", 8, {"\"e\"", "overlap"});
 }
 
 TEST(SafetensorsHeader, SF27_BR090_SF37_RefusesBytesThatBelongToNoTensor) {
-  refused("SF-27", "{" + entry("a", "[1]", 0, 4) + "," + entry("b", "[1]", 8, 12) + "}", 12, {"\"b\"", "4 bytes before it, at data offset 4"});
+  refused("SF-27", "{" + entry("a", "[1]", 0, 4) + "," + entry("b", "[1]", 8, 12) + "}", 12,
+          {"\"b\"", "4 bytes before it, at data offset 4"});
   refused("SF-27", "{" + entry("a", "[1]", 4, 8) + "}", 8, {"\"a\"", "4 bytes before it, at data offset 0"});
   refused("SF-27", "{" + entry("a", "[1]", 0, 4) + "}", 5, {"1 bytes after the last tensor, at data offset 4"});
   refused("BR-090", "{" + entry("a", "[1]", 0, 4) + "}", 4100, {"4096 bytes after the last tensor"});
@@ -243,7 +254,8 @@ TEST(SafetensorsHeader, SF27_BR090_SF37_RefusesBytesThatBelongToNoTensor) {
 }
 
 TEST(SafetensorsHeader, SF28_LoadsEntriesInAnyOrderSortedByTheirBytes) {
-  const auto h = read("{" + entry("z", "[1]", 8, 12) + "," + entry("m", "[1]", 0, 4) + "," + entry("a", "[1]", 4, 8) + "}", 12);
+  const auto h =
+      read("{" + entry("z", "[1]", 8, 12) + "," + entry("m", "[1]", 0, 4) + "," + entry("a", "[1]", 4, 8) + "}", 12);
   ASSERT_TRUE(h);
   EXPECT_EQ(h->tensors[0].name, "m");
   EXPECT_EQ(h->tensors[1].name, "a");
@@ -275,7 +287,8 @@ TEST(SafetensorsHeader, BR091_DemandsAnObjectOfTextsAsMetadata) {
 
 TEST(SafetensorsHeader, BR093_LoadsTensorsWithoutElements) {
   loads("{" + entry("A", "[2]", 0, 8) + "," + entry("E", "[0]", 8, 8, "F8_E4M3") + "," + entry("E2", "[3,0,5]", 0, 0) +
-            "," + entry("s", "[]", 8, 12) + "}", 12, 4);
+            "," + entry("s", "[]", 8, 12) + "}",
+        12, 4);
   refused("BR-093", "{" + entry("a", "[1]", 0, 0) + "}", 0, {"hold 0 bytes"});
 }
 
@@ -307,8 +320,10 @@ TEST(SafetensorsHeader, SF40_AMillionNamesStayFarBelowTheTimeLimit) {
   const auto start = std::chrono::steady_clock::now();
   const auto h = read(file);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (file.size() - 8 > kMaxSafetensorsHeaderBytes) expect_refused("SF-40", h, {"at most"});
-  else EXPECT_TRUE(h);
+  if (file.size() - 8 > kMaxSafetensorsHeaderBytes)
+    expect_refused("SF-40", h, {"at most"});
+  else
+    EXPECT_TRUE(h);
   EXPECT_LT(took.count(), 10);
 }
 

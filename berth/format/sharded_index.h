@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "berth/base/result.h"
+#include "berth/format/name_index.h"
 
 namespace berth::format {
 
@@ -27,6 +28,7 @@ struct ShardedIndex {
     uint32_t file;  // into `files`
   };
   std::vector<Item> items;         // in file order
+  NameIndex positions;             // of tensors in `items`
   std::vector<std::string> files;  // each once, cleaned, sorted
   std::vector<std::string> warnings;
 };

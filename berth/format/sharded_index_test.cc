@@ -2,12 +2,11 @@
 #include "berth/format/sharded_index.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 #include "berth/format/checkpoint.h"
 #include "berth/format/test_files.h"
@@ -22,7 +21,9 @@ void refused(std::string_view id, std::string_view json, std::vector<std::string
   words.push_back("m.safetensors.index.json");
   expect_refused(id, parse(json), words);
 }
-std::string map_of(std::string_view entries) { return "{\"metadata\":{},\"weight_map\":{" + std::string(entries) + "}}"; }
+std::string map_of(std::string_view entries) {
+  return "{\"metadata\":{},\"weight_map\":{" + std::string(entries) + "}}";
+}
 std::string shard_name(int i, int n) { return fmt::format("model-{:05}-of-{:05}.safetensors", i, n); }
 
 // A folder with `n` shards of one tensor each ("t1".."tN") and their index.
@@ -94,13 +95,15 @@ TEST(ShardedIndex, RefusesNamesThatLeaveTheFolder) {
 
 TEST(ShardedIndex, JS05_TakesOddNamesLiterally) {
   refused("JS-05", map_of("\"t\":\"a\\u0000.safetensors\""), {"no name of a file"});
-  for (const std::string& name : {std::string("%2e%2e%2fmodel.safetensors"), std::string("\\u2024\\u2024\\u2215x.safetensors"),
-                                  std::string("a\\nb.safetensors"), std::string(5000, 'x')}) {
+  for (const std::string& name :
+       {std::string("%2e%2e%2fmodel.safetensors"), std::string("\\u2024\\u2024\\u2215x.safetensors"),
+        std::string("a\\nb.safetensors"), std::string(5000, 'x')}) {
     const TempFolder folder;
     folder.write("config.json", kConfig);
     folder.write("model.safetensors", one_tensor("t"));
     write_index(folder, "\"t\":\"" + name + "\"");
-    expect_refused("JS-05", Checkpoint::open(folder.path()), {"1 of 1 files are missing", "model.safetensors.index.json"});
+    expect_refused("JS-05", Checkpoint::open(folder.path()),
+                   {"1 of 1 files are missing", "model.safetensors.index.json"});
   }
 }
 
@@ -118,15 +121,17 @@ TEST(ShardedIndex, JS06_RefusesWhatIsNoRegularFileWithoutBlocking) {
   with([](const std::string& p) { ASSERT_EQ(::mkfifo(p.c_str(), 0644), 0); }, {"a pipe"});
   with([](const std::string& p) { ASSERT_EQ(::symlink("/dev/zero", p.c_str()), 0); }, {"a special file"});
   with([](const std::string& p) { ASSERT_GE(::close(::open(p.c_str(), O_CREAT | O_WRONLY, 0644)), 0); }, {"0 bytes"});
-  with([](const std::string& p) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    ASSERT_LT(p.size(), sizeof address.sun_path);
-    p.copy(address.sun_path, p.size());
-    ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    ::close(fd);
-  }, {"a special file"});
+  with(
+      [](const std::string& p) {
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        ASSERT_LT(p.size(), sizeof address.sun_path);
+        p.copy(address.sun_path, p.size());
+        ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        ::close(fd);
+      },
+      {"a special file"});
 }
 
 TEST(ShardedIndex, JS08_OpensOneFileUnderTwoNamesOnce) {
@@ -181,13 +186,16 @@ TEST(ShardedIndex, RefusesANameInTwoFilesThatTheIndexDoesNotList) {
   const TempFolder folder;
   write_shards(folder, 2);
   for (int i : {1, 2})
-    folder.write(shard_name(i, 2), safetensors("{" + entry(fmt::format("t{}", i), "[1]", 0, 4) + "," + entry("x", "[1]", 4, 8) + "}", 8));
-  expect_refused("JS-09", Checkpoint::open(folder.path()), {"duplicate tensor name", "\"x\"", shard_name(1, 2), shard_name(2, 2)});
+    folder.write(shard_name(i, 2),
+                 safetensors("{" + entry(fmt::format("t{}", i), "[1]", 0, 4) + "," + entry("x", "[1]", 4, 8) + "}", 8));
+  expect_refused("JS-09", Checkpoint::open(folder.path()),
+                 {"duplicate tensor name", "\"x\"", shard_name(1, 2), shard_name(2, 2)});
 }
 
 TEST(ShardedIndex, JS11_NeverUsesTheTotalSize) {
   for (const char* total : {"0", "-1", "\"8\"", "9", "9223372036854775808", "null", "1.5e10", "[]"}) {
-    const auto index = parse(fmt::format("{{\"metadata\":{{\"total_size\":{}}},\"weight_map\":{{\"a\":\"x\"}}}}", total));
+    const auto index =
+        parse(fmt::format("{{\"metadata\":{{\"total_size\":{}}},\"weight_map\":{{\"a\":\"x\"}}}}", total));
     ASSERT_TRUE(index) << index.error().message;
     EXPECT_LE(index->warnings.size(), 1u);
   }
@@ -223,7 +231,8 @@ TEST(ShardedIndex, BR094_ListsMissingFilesAndCountsTheirTensors) {
 TEST(ShardedIndex, BR097_TheIndexWinsOverAStrayFile) {
   const TempFolder folder;
   write_shards(folder, 2);
-  folder.write("model.safetensors", safetensors("{" + entry("t1", "[8]", 0, 8, "U8") + "," + entry("t2", "[8]", 8, 16, "U8") + "}", 16));
+  folder.write("model.safetensors",
+               safetensors("{" + entry("t1", "[8]", 0, 8, "U8") + "," + entry("t2", "[8]", 8, 16, "U8") + "}", 16));
   const auto c = Checkpoint::open(folder.path());
   ASSERT_TRUE(c) << c.error().message;
   EXPECT_EQ(c->find("t1")->dtype, DType::kF32);
@@ -252,15 +261,21 @@ TEST(ShardedIndex, BR097_TheIndexWinsOverAStrayFile) {
 TEST(ShardedIndex, BR185_SaysWhatNumberedFilesWithoutAnIndexLack) {
   const TempFolder folder;
   folder.write("config.json", R"({"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 5})");
-  for (int i = 1; i <= 5; ++i) folder.write(shard_name(i, 5), one_tensor(i == 5 ? "model.norm.weight" : fmt::format("model.layers.{}.a.weight", i)));
-  folder.write("model-00001-of-00005.safetensors", safetensors("{" + entry("model.layers.0.a.weight", "[1]", 0, 4) + "," + entry("model.layers.1.a.weight", "[1]", 4, 8) + "}", 8));
+  for (int i = 1; i <= 5; ++i)
+    folder.write(shard_name(i, 5),
+                 one_tensor(i == 5 ? "model.norm.weight" : fmt::format("model.layers.{}.a.weight", i)));
+  folder.write("model-00001-of-00005.safetensors",
+               safetensors("{" + entry("model.layers.0.a.weight", "[1]", 0, 4) + "," +
+                               entry("model.layers.1.a.weight", "[1]", 4, 8) + "}",
+                           8));
   const auto whole = Checkpoint::open(folder.path());
   ASSERT_TRUE(whole) << whole.error().message;
   EXPECT_EQ(whole->tensors().size(), 6u);
   std::filesystem::remove(folder / shard_name(5, 5));
   std::filesystem::remove(folder / shard_name(4, 5));
   expect_refused("BR-185", Checkpoint::open(folder.path()),
-                 {"4 tensors in 3 files", "5 files", shard_name(4, 5), shard_name(5, 5), "1 of 5 layers (the first is 4)", "the final norm"});
+                 {"4 tensors in 3 files", "5 files", shard_name(4, 5), shard_name(5, 5),
+                  "1 of 5 layers (the first is 4)", "the final norm"});
 }
 
 TEST(ShardName, ReadsNumbersAndRefusesOthers) {
@@ -269,8 +284,9 @@ TEST(ShardName, ReadsNumbersAndRefusesOthers) {
   EXPECT_EQ(s->stem, "model");
   EXPECT_EQ(s->number, 2u);
   EXPECT_EQ(s->count, 5u);
-  for (const char* bad : {"model.safetensors", "model-2-of-5.safetensors", "model-00002-of-00005.gguf", "-of-00005.safetensors",
-                          "model-0000a-of-00005.safetensors", "model-00002-of--0005.safetensors"})
+  for (const char* bad :
+       {"model.safetensors", "model-2-of-5.safetensors", "model-00002-of-00005.gguf", "-of-00005.safetensors",
+        "model-0000a-of-00005.safetensors", "model-00002-of--0005.safetensors"})
     EXPECT_FALSE(parse_shard_name(bad, ".safetensors")) << bad;
 }
 
