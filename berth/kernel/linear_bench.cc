@@ -38,7 +38,12 @@ using kernel::Numerics;
 
 constexpr uint64_t kCycleBytes = uint64_t{320} << 20;
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+bool cpu_clock = false;  // of the whole process, all threads; else wall time
+
+double now_s() {
+  if (cpu_clock) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Memory in huge pages, as weights are kept.
 struct Buffer {

@@ -24,7 +24,7 @@ using quant::Plane;
 // Inputs of one pass: bounds the copies of x. Later passes read the weights again, at a cost below 1 %.
 constexpr int64_t kPassM = 240;
 // Bytes of weights in a chunk for few inputs: long enough streams, and many chunks where the matrix is large.
-constexpr int64_t kChunkBytes = 256 * 1024;
+constexpr int64_t kChunkBytes = 512 * 1024;
 constexpr int64_t kMinChunkBytes = 8 * 1024;
 
 WeightView view(const quant::PackedMatrix& w) {
@@ -78,7 +78,12 @@ class Call {
 
  private:
   void rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count);
+  void gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count);
   void by_reference();
+  template <typename RowsOf, typename F>
+  void for_chunks(InputLayout layout, RowsOf&& rows_of, F&& f);
+  template <typename Task>
+  Task task_of(const LinearJob& job, int64_t begin, int64_t count, int64_t m_begin, int64_t m_count) const;
   template <typename F>
   void parallel(int64_t count, F&& f) {
     if (context_.pool != nullptr && threads_ > 1 && count > 1) {
@@ -111,6 +116,38 @@ int64_t chunk_rows(const LinearJob& job, int threads) {
   return std::max<int64_t>(bytes / std::max<int64_t>(row_bytes, 1) / 4 * 4, 4);
 }
 
+// Calls f(job, first output, outputs, thread) for pieces of all jobs that read `layout`; `rows_of(job)` outputs each.
+template <typename RowsOf, typename F>
+void Call::for_chunks(InputLayout layout, RowsOf&& rows_of, F&& f) {
+  int64_t chunks = 0;
+  for (const LinearJob& job : jobs_)
+    if (reads(job, layout)) chunks += ceil_div(job.row_count, rows_of(job));
+  parallel(chunks, [&](int64_t chunk, int thread) {
+    for (const LinearJob& job : jobs_) {
+      if (!reads(job, layout)) continue;
+      const int64_t rows = rows_of(job), count = ceil_div(job.row_count, rows);
+      if (chunk < count) return f(job, chunk * rows, std::min(rows, job.row_count - chunk * rows), thread);
+      chunk -= count;
+    }
+  });
+}
+
+// What both kinds of task say about their outputs.
+template <typename Task>
+Task Call::task_of(const LinearJob& job, int64_t begin, int64_t count, int64_t m_begin, int64_t m_count) const {
+  const quant::CodecInfo& info = quant::codec_info(job.weight->format.codec);
+  Task t;
+  t.w = view(*job.weight);
+  t.row_begin = job.row_begin + begin;
+  t.row_count = count;
+  t.m = m_count;
+  t.y = job.y + m_begin * job.y_stride + begin;
+  t.y_stride = job.y_stride;
+  t.bias = job.bias == nullptr ? nullptr : job.bias + begin;
+  t.kappa = int8_ && info.int8_mode ? info.kappa : 1.0f;
+  return t;
+}
+
 void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   const int64_t x_bytes = prepared_bytes(layout, in_.k);
   const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64});
@@ -120,41 +157,40 @@ void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   const auto prepare = [&](int64_t m, int) {
     prepare_input_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.k, layout, kernels_.vector, x + m * x_bytes);
   };
-  if (m_count < 4) {
-    for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
-  } else {
-    parallel(m_count, prepare);
-  }
-  int64_t chunks = 0;
-  for (const LinearJob& job : jobs_)
-    if (reads(job, layout)) chunks += ceil_div(job.row_count, chunk_rows(job, threads_));
-  parallel(chunks, [&](int64_t chunk, int thread) {
-    for (const LinearJob& job : jobs_) {
-      if (!reads(job, layout)) continue;
-      const int64_t rows = chunk_rows(job, threads_), count = ceil_div(job.row_count, rows);
-      if (chunk >= count) {
-        chunk -= count;
-        continue;
-      }
-      const quant::CodecInfo& info = quant::codec_info(job.weight->format.codec);
-      const bool int8 = int8_ && info.int8_mode;
-      const int64_t begin = chunk * rows;
-      RowsTask t;
-      t.w = view(*job.weight);
-      t.row_begin = job.row_begin + begin;
-      t.row_count = std::min(rows, job.row_count - begin);
-      t.x = x;
-      t.x_bytes = x_bytes;
-      t.m = m_count;
-      t.y = job.y + m_begin * job.y_stride + begin;
-      t.y_stride = job.y_stride;
-      t.bias = job.bias == nullptr ? nullptr : job.bias + begin;
-      t.kappa = int8 ? info.kappa : 1.0f;
-      t.scratch = areas + thread * area;
-      kernels_.rows(info.codec, int8)(t);
-      return;
-    }
+  for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
+  for_chunks(
+      layout, [&](const LinearJob& job) { return chunk_rows(job, threads_); },
+      [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
+        RowsTask t = task_of<RowsTask>(job, begin, count, m_begin, m_count);
+        t.x = x;
+        t.x_bytes = x_bytes;
+        t.scratch = areas + thread * area;
+        kernels_.rows(t.w.codec, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+      });
+}
+
+void Call::gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
+  const int64_t x_bytes = tile_bytes(layout, in_.k);
+  const int64_t area = align_up(gemm_scratch_bytes(in_.k), int64_t{64});
+  const Tiling tiles = tiling(m_count);
+  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  std::byte* const x = scratch_.data();
+  std::byte* const areas = x + align_up(padded_m * x_bytes, int64_t{64});
+  CHECK(areas - x + area * threads_ <= static_cast<int64_t>(scratch_.size()));
+  parallel(tiles.sixes + tiles.fours, [&](int64_t i, int) {
+    const int tile = i < tiles.sixes ? 6 : 4;
+    const int64_t m = i < tiles.sixes ? i * 6 : sixes_end + (i - tiles.sixes) * 4;
+    prepare_tile_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.x_stride,
+                      static_cast<int>(std::min<int64_t>(tile, m_count - m)), tile, in_.k, layout, x + m * x_bytes);
   });
+  for_chunks(
+      layout, [&](const LinearJob&) { return int64_t{kPanelN}; },
+      [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
+        GemmTask t = task_of<GemmTask>(job, begin, count, m_begin, m_count);
+        t.x = x;
+        t.scratch = areas + thread * area;
+        kernels_.gemm(t.w.codec, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+      });
 }
 
 // Rows that are not whole words of 32: each thread runs the definition on its rows, a few inputs at a time.
@@ -189,7 +225,7 @@ void Call::run() {
     for (int i = 0; i < kLayouts; ++i) {
       const auto layout = static_cast<InputLayout>(i);
       if (std::none_of(jobs_.begin(), jobs_.end(), [&](const LinearJob& job) { return reads(job, layout); })) continue;
-      rows_pass(layout, m, count);
+      count >= kernels_.gemm_from ? gemm_pass(layout, m, count) : rows_pass(layout, m, count);
     }
   }
 }

@@ -28,7 +28,7 @@ using quant::Codec;
 
 enum class Kind { kBook, kFive, kSix, kByte };
 
-constexpr int64_t kPrefetch = 1024;  // bytes ahead in each of the four streams
+constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
 #define BERTH_INLINE inline __attribute__((always_inline))
 
@@ -208,7 +208,7 @@ template <Kind kKind>
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
   constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
   for (int64_t at = 0; at < kBytes; at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_NTA);
 }
 
 template <Kind kKind, bool kMin, bool kScaled>

@@ -79,29 +79,66 @@ using RowsFn = void (*)(const RowsTask&);
 constexpr int64_t rows_scratch_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
 
 // --- gemm ---
+//
+// Lanes are taken one after the other in bit-reversed order (`LaneOrder`), so that adding finished lanes like a binary
+// counter is the finish of numerics.md: 0 + 16, 8 + 24, their sum, ... A "position" counts words in that order.
 
-inline constexpr int kTileM = 6;    // inputs per register tile; 4 where that leaves less padding
-inline constexpr int kPanelN = 32;  // outputs per panel of decoded weights
-inline constexpr int kBlockM = 96;  // inputs whose partial sums wait for the other lanes
+inline constexpr int kPanelN = 32;    // outputs per panel of decoded weights
+inline constexpr int kBlockM = 96;    // inputs whose partial sums wait for the other lanes: a multiple of 6 and of 4
+inline constexpr int kMaxLevels = 6;  // 32 lanes: sums of 1, 2, 4, 8, 16, 32
+
+// How M inputs are cut into register tiles of 6 and then 4: at most one input of padding from M = 6.
+struct Tiling {
+  int64_t sixes = 0, fours = 0;
+};
+constexpr Tiling tiling(int64_t m) {
+  const int64_t rest = m % 6;
+  if (rest == 0 || rest == 5) return {(m + 1) / 6, 0};
+  if (rest >= 3 || m < 6) return {m / 6, 1};
+  return {m / 6 - 1, 2};
+}
+
+// One word of a tile of R inputs in int8 mode, as 4-byte columns of R: 8 of q (kNibbles: even elements 0 2 4 6, odd
+// elements 1 3 5 7, even 8 .. 14, ...; kBytes: in order), then -128 * sum of q over the word and over its two halves,
+// then dx and the sum as floats.
+inline constexpr int kInt8TileColumns = 13;
+
+// Bytes of one input in a tile. Exact: its elements by position, after them (E = 8) the words' sums t.
+constexpr int64_t tile_bytes(InputLayout layout, int64_t k) {
+  switch (layout) {
+    case InputLayout::kNibbles:
+    case InputLayout::kBytes:
+      return k / 32 * kInt8TileColumns * 4;
+    case InputLayout::kWords8:
+      return (k + k / 8) * 4;
+    default:
+      return k * 4;
+  }
+}
 
 struct GemmTask {
   WeightView w;
-  int64_t row_begin = 0, row_count = 0;  // any count; panels are padded
-  const std::byte* x = nullptr;          // tiles of inputs, in order: as many sixes as `sixes`, then fours
-  int64_t m = 0, sixes = 0, fours = 0;
-  float* y = nullptr;
+  int64_t row_begin = 0, row_count = 0;  // any count: the last panel is padded
+  const std::byte* x = nullptr;          // the tiles one after the other
+  int64_t m = 0;
+  float* y = nullptr;  // of row_begin, m = 0
   int64_t y_stride = 0;
   const float* bias = nullptr;
   float kappa = 1;
-  std::byte* scratch = nullptr;
+  std::byte* scratch = nullptr;  // of this thread, gemm_scratch_bytes(k)
 };
 
 using GemmFn = void (*)(const GemmTask&);
 
-// How M inputs are cut into tiles of 6 and 4: at most one input of padding for M >= 8.
-struct Tiling {
-  int64_t sixes = 0, fours = 0;
-};
+// A panel of weights as fp32, its scales and minima by output and by block, the sums that wait.
+constexpr int64_t gemm_scratch_bytes(int64_t k) {
+  const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN * 4;
+  return padded * kPanelN * 4 + 3 * scales + int64_t{kMaxLevels} * kBlockM * kPanelN * 4;
+}
+
+// Inputs m .. m + rows - 1 (rows <= tile, the others are zeros) as a tile of 6 or 4.
+void prepare_tile_avx2(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
+                       std::byte* out);
 
 // --- made for AVX2, used by AVX-512 too (linear_prepare_avx2.cc, linear_scales_avx2.cc) ---
 
@@ -129,6 +166,8 @@ void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
 struct LinearKernels {
   int vector = 0;  // floats
   RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
+  GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
+  int64_t gemm_from = 0;  // the least M for which gemm is the faster one
 };
 
 extern const LinearKernels kLinearAvx512;

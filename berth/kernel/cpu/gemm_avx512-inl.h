@@ -1,0 +1,124 @@
+// kernel/cpu/gemm_avx512-inl.h — what the two AVX-512 gemms share: 16 x 16 transposes, waiting sums, the last step.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "berth/kernel/cpu/linear_kernels.h"
+#include "berth/kernel/cpu/linear_lanes-inl.h"
+
+#define BERTH_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define BERTH_UNROLL _Pragma("unroll")
+#else
+#define BERTH_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace berth::kernel::cpu {
+namespace {
+
+// r[i] = 16 dwords of row i  ->  r[j] = dword j of 16 rows.
+BERTH_INLINE void transpose16(__m512i r[16]) {
+  __m512i a[16];
+  BERTH_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    a[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    a[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  BERTH_UNROLL
+  for (int i = 0; i < 4; ++i) {  // r[4i + c]: in each 128-bit lane L, dword 4L + c of rows 4i .. 4i + 3
+    r[4 * i + 0] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+  }
+  BERTH_UNROLL
+  for (int c = 0; c < 4; ++c) {
+    const __m512i x0 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88), x1 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+    const __m512i y0 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+    const __m512i y1 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    a[c] = _mm512_shuffle_i32x4(x0, y0, 0x88);       // dword c
+    a[4 + c] = _mm512_shuffle_i32x4(x1, y1, 0x88);   // dword 4 + c
+    a[8 + c] = _mm512_shuffle_i32x4(x0, y0, 0xdd);   // dword 8 + c
+    a[12 + c] = _mm512_shuffle_i32x4(x1, y1, 0xdd);  // dword 12 + c
+  }
+  BERTH_UNROLL
+  for (int i = 0; i < 16; ++i) r[i] = a[i];
+}
+
+// The first `bytes` (at most 64) bytes at p, then zeros.
+BERTH_INLINE __m512i load_up_to(const uint8_t* p, int64_t bytes) {
+  return _mm512_maskz_loadu_epi8(bytes >= 64 ? ~__mmask64{0} : (__mmask64{1} << bytes) - 1, p);
+}
+
+// 16 rows' dwords 16c .. 16c + 15; `rows`: pointers to the row starts.
+BERTH_INLINE void load_transposed(const uint8_t* const rows[16], int64_t column, int64_t row_bytes, __m512i out[16]) {
+  BERTH_UNROLL
+  for (int i = 0; i < 16; ++i) out[i] = load_up_to(rows[i] + column * 64, row_bytes - column * 64);
+  transpose16(out);
+}
+
+// A tile's sums of one lane: added to what waits, put where the next lanes find them.
+//   levels: [level][kBlockM][kPanelN]
+template <int kTile>
+BERTH_INLINE void put_lane(const __m512 (&a)[kTile][2], int merge_count, int64_t m, float* levels) {
+  constexpr int64_t kLevel = int64_t{kBlockM} * kPanelN;
+  float* const at = levels + m * kPanelN;
+  BERTH_UNROLL
+  for (int i = 0; i < kTile; ++i) {
+    BERTH_UNROLL
+    for (int v = 0; v < 2; ++v) {
+      __m512 sum = a[i][v];
+      for (int c = 0; c < merge_count; ++c)
+        sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevel + i * kPanelN + v * 16), sum);
+      _mm512_store_ps(at + merge_count * kLevel + i * kPanelN + v * 16, sum);
+    }
+  }
+}
+
+// y = sum + 0, times kappa, times the row scale, plus bias, for `m_count` inputs and up to 32 outputs.
+inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin, int64_t m_count, int64_t n_begin,
+                          bool row_scaled) {
+  constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
+  for (int v = 0; v < 2; ++v) {
+    const int64_t n = n_begin + v * 16;
+    const int64_t left = t.row_count - n;
+    if (left <= 0) return;
+    const __mmask16 mask = left >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << left) - 1);
+    const __m512 bias = t.bias != nullptr ? _mm512_maskz_loadu_ps(mask, t.bias + n) : _mm512_setzero_ps();
+    __m512 row_scale = _mm512_set1_ps(1.0f);
+    if (row_scaled)
+      row_scale = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, static_cast<const float*>(t.w.scales) + t.row_begin + n),
+                                _mm512_set1_ps(kInt8RowScale));
+    for (int64_t m = 0; m < m_count; ++m) {
+      __m512 y = _mm512_add_ps(_mm512_load_ps(sums + m * kPanelN + v * 16), _mm512_setzero_ps());
+      if (t.kappa != 1.0f) y = _mm512_mul_ps(y, _mm512_set1_ps(t.kappa));
+      if (row_scaled) y = _mm512_mul_ps(y, row_scale);
+      if (t.bias != nullptr) y = _mm512_add_ps(y, bias);
+      _mm512_mask_storeu_ps(t.y + (m_begin + m) * t.y_stride + n, mask, y);
+    }
+  }
+}
+
+// Where a panel's parts lie in a thread's scratch.
+struct PanelScratch {
+  std::byte* weights;
+  float* scales;  // [blocks][kPanelN]
+  float* minima;
+  float* row;  // one row's scales and minima before they are dealt out
+  float* levels;
+};
+inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
+  const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN;
+  PanelScratch p;
+  p.weights = scratch;
+  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4);
+  p.minima = p.scales + scales;
+  p.row = p.minima + scales;
+  p.levels = p.row + scales;
+  return p;
+}
+
+}  // namespace
+}  // namespace berth::kernel::cpu

@@ -1,0 +1,339 @@
+// kernel/cpu/gemm_exact_avx512.cc — y = W x in exact mode (numerics.md 1) with AVX-512, many inputs: lanes are 16
+// outputs.
+//
+// 32 outputs at a time. Their codes become fp32, word after word in lane order:
+//
+//   panel   [position of word][element, in numerics.md's order][32 outputs]
+//   tile    [position of word][element][6 inputs], broadcast
+//
+// Unscaled: 12 accumulators, one fma each per element. Scaled: 12 products p of a run, then 12 fma with the scales,
+// which stay by block: 9 fma per 8 weights. A lane's part of the panel (K/32 * 128 bytes) stays in L1 while all inputs
+// pass.
+//
+// Start reading at: tile_lane.
+#include "berth/kernel/cpu/gemm_avx512-inl.h"
+
+namespace berth::kernel::cpu {
+namespace {
+
+using quant::Codec;
+
+enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
+
+constexpr int kLanes = 32;
+
+constexpr int word_elements(Kind kind) {
+  switch (kind) {
+    case Kind::kF32:
+      return 1;
+    case Kind::kBF16:
+    case Kind::kF16:
+      return 2;
+    case Kind::kInt8:
+    case Kind::kQ8:
+    case Kind::kFP8:
+      return 4;
+    default:
+      return 8;
+  }
+}
+constexpr bool is_scaled(Kind kind) { return word_elements(kind) == 8 || kind == Kind::kQ8 || kind == Kind::kFP8; }
+constexpr int words_per_block(Kind kind) { return (kind == Kind::kSix ? 16 : 32) / word_elements(kind); }
+
+// One lane of kTile inputs x 32 outputs. `lane` is its first word.
+template <Kind kKind, bool kMin, int kTile>
+void tile_lane(const float* panel, const float* scales, const float* minima, const float* x, const float* t,
+               int64_t words, int64_t lane, int merge_count, int64_t m, float* levels) {
+  constexpr int kElements = word_elements(kKind);
+  __m512 a[kTile][2];
+  BERTH_UNROLL
+  for (int i = 0; i < kTile; ++i) a[i][0] = a[i][1] = _mm512_setzero_ps();
+  if (!is_scaled(kKind)) {
+    for (int64_t e = 0; e < words * kElements; ++e, panel += kPanelN, x += kTile) {
+      const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) {
+        const __m512 b = _mm512_set1_ps(x[i]);
+        a[i][0] = _mm512_fmadd_ps(w0, b, a[i][0]);
+        a[i][1] = _mm512_fmadd_ps(w1, b, a[i][1]);
+      }
+    }
+    put_lane<kTile>(a, merge_count, m, levels);
+    return;
+  }
+  const float* s = scales + lane / words_per_block(kKind) * kPanelN;
+  const float* mn = minima + lane / words_per_block(kKind) * kPanelN;
+  constexpr int64_t kStep = int64_t{kLanes} / words_per_block(kKind) * kPanelN;  // scales from one word to the next
+  for (int64_t word = 0; word < words; ++word, s += kStep, mn += kStep) {
+    __m512 p[kTile][2];
+    {
+      const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) {
+        const __m512 b = _mm512_set1_ps(x[i]);
+        p[i][0] = _mm512_mul_ps(w0, b);
+        p[i][1] = _mm512_mul_ps(w1, b);
+      }
+    }
+    BERTH_UNROLL
+    for (int e = 1; e < kElements; ++e) {
+      const __m512 w0 = _mm512_load_ps(panel + e * kPanelN), w1 = _mm512_load_ps(panel + e * kPanelN + 16);
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) {
+        const __m512 b = _mm512_set1_ps(x[e * kTile + i]);
+        p[i][0] = _mm512_fmadd_ps(w0, b, p[i][0]);
+        p[i][1] = _mm512_fmadd_ps(w1, b, p[i][1]);
+      }
+    }
+    panel += kElements * kPanelN;
+    x += kElements * kTile;
+    const __m512 s0 = _mm512_load_ps(s), s1 = _mm512_load_ps(s + 16);
+    BERTH_UNROLL
+    for (int i = 0; i < kTile; ++i) {
+      a[i][0] = _mm512_fmadd_ps(p[i][0], s0, a[i][0]);
+      a[i][1] = _mm512_fmadd_ps(p[i][1], s1, a[i][1]);
+    }
+    if (kMin) {
+      const __m512 m0 = _mm512_load_ps(mn), m1 = _mm512_load_ps(mn + 16);
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) {
+        const __m512 sum = _mm512_set1_ps(t[word * kTile + i]);
+        a[i][0] = _mm512_fmadd_ps(m0, sum, a[i][0]);
+        a[i][1] = _mm512_fmadd_ps(m1, sum, a[i][1]);
+      }
+    }
+  }
+  put_lane<kTile>(a, merge_count, m, levels);
+}
+
+// --- packing a panel ---
+
+// Byte `b` of every dword as a float, less `offset`: 0x4B0000uu = 2^23 + uu.
+template <int kByte>
+BERTH_INLINE __m512 byte_float(__m512i v, __m512 offset) {
+  const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(v, 8 * kByte), _mm512_set1_epi32(255));
+  return _mm512_sub_ps(_mm512_castsi512_ps(_mm512_or_si512(byte, _mm512_set1_epi32(0x4b000000))), offset);
+}
+
+// e4m3 in the top byte: its exponent and mantissa moved to bits 20..26 of a float are the value * 2^-120.
+template <int kByte>
+BERTH_INLINE __m512 fp8_float(__m512i w) {
+  const __m512i top = _mm512_slli_epi32(w, 24 - 8 * kByte);
+  const __m512i bits = _mm512_and_si512(_mm512_srai_epi32(top, 4), _mm512_set1_epi32(static_cast<int>(0x87f00000u)));
+  return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
+}
+
+// Bit 4d + b of the high words of 16 outputs (b: byte of the dword) to bit `to` of byte b: vpmultishiftqb gives byte b
+// the 8 bits from first + b - to on, modulo 64.
+BERTH_INLINE __m512i bits_to_bytes(__m512i high, int first, int to) {
+  int64_t control = 0;
+  for (int64_t b = 0; b < 8; ++b) control |= ((first - to + b % 4 + b / 4 * 32) & 63) << (8 * b);
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(1 << to));
+  return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(control), high), mask);
+}
+
+struct Operands {
+  __m512 book, offset;
+};
+
+Operands operands(const WeightView& w) {
+  alignas(64) float book[16];
+  const int zero = w.codec == Codec::kQ4_0 ? 8 : 0;
+  for (int q = 0; q < 16; ++q) book[q] = w.book != nullptr ? w.book[q] : static_cast<float>(q - zero);
+  const int offset = w.codec == Codec::kQ5_0 ? 16 : w.codec == Codec::kQ6_K ? 32 : 0;
+  return {_mm512_load_ps(book), _mm512_set1_ps(0x1p23f + static_cast<float>(offset))};
+}
+
+// The word of 16 outputs as kElements vectors, kPanelN apart.
+template <Kind kKind>
+BERTH_INLINE void put_word(__m512i w, int dword, const __m512i* high, const Operands& op, float* out) {
+  const auto put = [out](int e, __m512 v) { _mm512_store_ps(out + e * kPanelN, v); };
+  if (kKind == Kind::kF32) {
+    put(0, _mm512_castsi512_ps(w));
+  } else if (kKind == Kind::kBF16) {
+    put(0, _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)));
+    put(1, _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))));
+  } else if (kKind == Kind::kF16) {
+    put(0, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w)));
+    put(1, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w, 16))));
+  } else if (kKind == Kind::kInt8 || kKind == Kind::kQ8) {
+    w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
+    const __m512 offset = _mm512_set1_ps(0x1p23f + 128);
+    put(0, byte_float<0>(w, offset));
+    put(1, byte_float<1>(w, offset));
+    put(2, byte_float<2>(w, offset));
+    put(3, byte_float<3>(w, offset));
+  } else if (kKind == Kind::kFP8) {
+    put(0, fp8_float<0>(w));
+    put(1, fp8_float<1>(w));
+    put(2, fp8_float<2>(w));
+    put(3, fp8_float<3>(w));
+  } else if (kKind == Kind::kBook) {
+    put(0, _mm512_permutexvar_ps(w, op.book));
+    put(1, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), op.book));
+    put(2, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), op.book));
+    put(3, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), op.book));
+    put(4, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), op.book));
+    put(5, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), op.book));
+    put(6, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), op.book));
+    put(7, _mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), op.book));
+  } else {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    __m512i hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
+    __m512i lo = _mm512_and_si512(w, nibble);
+    for (int b = 0; b < (kKind == Kind::kSix ? 2 : 1); ++b) {
+      hi = _mm512_or_si512(hi, bits_to_bytes(high[b], 4 * dword, 4 + b));
+      lo = _mm512_or_si512(lo, bits_to_bytes(high[b], 16 + 4 * dword, 4 + b));
+    }
+    put(0, byte_float<0>(lo, op.offset));
+    put(1, byte_float<0>(hi, op.offset));
+    put(2, byte_float<1>(lo, op.offset));
+    put(3, byte_float<1>(hi, op.offset));
+    put(4, byte_float<2>(lo, op.offset));
+    put(5, byte_float<2>(hi, op.offset));
+    put(6, byte_float<3>(lo, op.offset));
+    put(7, byte_float<3>(hi, op.offset));
+  }
+}
+
+template <Kind kKind>
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const Operands& op,
+                float* panel) {
+  constexpr int kElements = word_elements(kKind);
+  constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
+  const int64_t row_bytes = order.words * 4, blocks = w.k / 32;
+  for (int v = 0; v < 2; ++v) {
+    const uint8_t* start[16];
+    for (int i = 0; i < 16; ++i) start[i] = w.codes + row[v * 16 + i] * row_bytes;
+    for (int64_t column = 0; column * 64 < row_bytes; ++column) {
+      __m512i t[16];
+      load_transposed(start, column, row_bytes, t);
+      __m512i high[2] = {};
+      for (int64_t j = 0; j < 16; ++j) {
+        const int64_t word = column * 16 + j;
+        if (word >= order.words) break;
+        if (kPlanes > 0 && word % 4 == 0) {
+          for (int64_t b = 0; b < kPlanes; ++b) {
+            alignas(64) uint32_t of_rows[16];
+            for (int i = 0; i < 16; ++i) of_rows[i] = w.high[(row[v * 16 + i] * blocks + word / 4) * kPlanes + b];
+            high[b] = _mm512_load_si512(of_rows);
+          }
+        }
+        float* out = panel + order.position(word) * kElements * kPanelN + v * 16;
+        if (kPlanes == 0) {
+          put_word<kKind>(t[j], 0, high, op, out);
+          continue;
+        }
+        switch (word % 4) {
+          case 0:
+            put_word<kKind>(t[j], 0, high, op, out);
+            break;
+          case 1:
+            put_word<kKind>(t[j], 1, high, op, out);
+            break;
+          case 2:
+            put_word<kKind>(t[j], 2, high, op, out);
+            break;
+          default:
+            put_word<kKind>(t[j], 3, high, op, out);
+            break;
+        }
+      }
+    }
+  }
+}
+
+// Scales by block: [block of 32 (16) elements][32 outputs].
+template <Kind kKind, bool kMin>
+void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScratch& p) {
+  const int64_t blocks = w.k / (kKind == Kind::kSix ? 16 : 32);
+  float* const s = p.row;
+  float* const m = p.row + (w.k + 255) / 256 * 8;
+  for (int n = 0; n < kPanelN; ++n) {
+    expand_scales_avx2(w, row[n], s, m);
+    for (int64_t b = 0; b < blocks; ++b) {
+      p.scales[b * kPanelN + n] = s[b];
+      if (kMin) p.minima[b * kPanelN + n] = m[b];
+    }
+  }
+}
+
+template <Kind kKind, bool kMin>
+void gemm(const GemmTask& t) {
+  constexpr int kElements = word_elements(kKind);
+  const LaneOrder order(t.w.k / kElements, kLanes);
+  const Operands op = operands(t.w);
+  const PanelScratch p = panel_scratch(t.scratch, t.w.k);
+  float* const panel = reinterpret_cast<float*>(p.weights);
+  const Tiling tiles = tiling(t.m);
+  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t x_floats = t.w.k + (kElements == 8 ? t.w.k / 8 : 0);  // per input
+  for (int64_t n = 0; n < t.row_count; n += kPanelN) {
+    int64_t row[kPanelN];
+    for (int i = 0; i < kPanelN; ++i) row[i] = t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1);
+    pack_codes<kKind>(t.w, row, order, op, panel);
+    if (is_scaled(kKind)) pack_scales<kKind, kMin>(t.w, row, p);
+    for (int64_t block = 0; block < padded_m;) {
+      int64_t end = block;
+      while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
+      for (int i = 0; i < kLanes; ++i) {
+        const int64_t first = order.first[i], count = order.first[i + 1] - first;
+        const float* w = panel + first * kElements * kPanelN;
+        for (int64_t m = block; m < end;) {
+          const int tile = m < sixes_end ? 6 : 4;
+          const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;
+          const float* sums = x + (t.w.k + first) * tile;
+          x += first * kElements * tile;
+          if (tile == 6)
+            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, count, order.lane(i), merges(i), m - block,
+                                      p.levels);
+          else
+            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, count, order.lane(i), merges(i), m - block,
+                                      p.levels);
+          m += tile;
+        }
+      }
+      const int64_t real = (end < t.m ? end : t.m) - block;
+      write_outputs(t, p.levels + 5 * int64_t{kBlockM} * kPanelN, block, real, n, kKind == Kind::kInt8);
+      block = end;
+    }
+  }
+}
+
+}  // namespace
+
+GemmFn gemm_exact_avx512(Codec codec) {
+  switch (codec) {
+    case Codec::kF32:
+      return gemm<Kind::kF32, false>;
+    case Codec::kBF16:
+      return gemm<Kind::kBF16, false>;
+    case Codec::kF16:
+      return gemm<Kind::kF16, false>;
+    case Codec::kInt8Row:
+      return gemm<Kind::kInt8, false>;
+    case Codec::kQ8_0:
+      return gemm<Kind::kQ8, false>;
+    case Codec::kFP8Block:
+      return gemm<Kind::kFP8, false>;
+    case Codec::kNF4:
+    case Codec::kFP4:
+    case Codec::kMXFP4:
+    case Codec::kQ4_0:
+    case Codec::kIQ4_NL:
+      return gemm<Kind::kBook, false>;
+    case Codec::kQ4_1:
+    case Codec::kQ4_K:
+      return gemm<Kind::kBook, true>;
+    case Codec::kQ5_0:
+      return gemm<Kind::kFive, false>;
+    case Codec::kQ5_1:
+    case Codec::kQ5_K:
+      return gemm<Kind::kFive, true>;
+    case Codec::kQ6_K:
+      return gemm<Kind::kSix, false>;
+  }
+  return nullptr;
+}
+
+}  // namespace berth::kernel::cpu

@@ -1,0 +1,261 @@
+// kernel/cpu/gemm_int8_avx512.cc — y = W x in int8 mode (numerics.md 5) with VNNI, many inputs: lanes are 16 outputs.
+//
+// 32 outputs at a time. Their codes become unsigned bytes (code + 128), word after word in lane order:
+//
+//   panel   [position of word][8 columns of 4 elements][32 outputs][4 bytes]
+//   tile    [position of word][8 columns][6 inputs][4 bytes of q], and per word -128 * sum of q, dx, the sum
+//
+// vpdpbusd multiplies 16 outputs' bytes by one input's 4 bytes, broadcast. An accumulator starts at -128 * sum of q and
+// after the 8 columns of a word holds sum of code * q; it is scaled into the lane's fp32 sum: 8 dots, 1 convert, 1
+// multiply, 1 fma. 12 + 12 accumulators fill the registers. A lane's part of the panel (K/8 * 32 bytes) stays in L1
+// while all inputs pass over it.
+//
+// Start reading at: tile_lane.
+#include "berth/kernel/cpu/gemm_avx512-inl.h"
+
+namespace berth::kernel::cpu {
+namespace {
+
+using quant::Codec;
+
+enum class Kind { kBook, kFive, kSix, kByte };
+
+constexpr int kLanes = 8;
+constexpr int64_t kWordBytes = 8 * kPanelN * 4;  // of the panel
+
+// One lane of kTile inputs x 32 outputs.
+template <Kind kKind, bool kMin, bool kScaled, int kTile>
+void tile_lane(const int8_t* panel, const float* scales, const float* minima, const int32_t* x, int64_t words,
+               int merge_count, int64_t m, float* levels) {
+  constexpr int kRuns = kKind == Kind::kSix ? 2 : 1;
+  constexpr int kColumns = 8 / kRuns;
+  __m512 a[kTile][2];
+  BERTH_UNROLL
+  for (int i = 0; i < kTile; ++i) a[i][0] = a[i][1] = _mm512_setzero_ps();
+  for (int64_t word = 0; word < words; ++word, x += kInt8TileColumns * kTile) {
+    BERTH_UNROLL
+    for (int run = 0; run < kRuns; ++run) {
+      __m512i dot[kTile][2];
+      const int32_t* start = x + (kRuns == 2 ? 9 + run : 8) * kTile;
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) dot[i][0] = dot[i][1] = _mm512_set1_epi32(start[i]);
+      BERTH_UNROLL
+      for (int c = 0; c < kColumns; ++c, panel += kPanelN * 4) {
+        const __m512i w0 = _mm512_load_si512(panel), w1 = _mm512_load_si512(panel + 64);
+        BERTH_UNROLL
+        for (int i = 0; i < kTile; ++i) {
+          const __m512i q = _mm512_set1_epi32(x[(run * kColumns + c) * kTile + i]);
+          dot[i][0] = _mm512_dpbusd_epi32(dot[i][0], w0, q);
+          dot[i][1] = _mm512_dpbusd_epi32(dot[i][1], w1, q);
+        }
+      }
+      const float* dx = reinterpret_cast<const float*>(x + 11 * kTile);
+      __m512 s0 = _mm512_setzero_ps(), s1 = s0;
+      if (kScaled) {
+        s0 = _mm512_load_ps(scales);
+        s1 = _mm512_load_ps(scales + 16);
+        scales += kPanelN;
+      }
+      BERTH_UNROLL
+      for (int i = 0; i < kTile; ++i) {
+        const __m512 d = _mm512_set1_ps(dx[i]);
+        a[i][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][0]), kScaled ? _mm512_mul_ps(d, s0) : d, a[i][0]);
+        a[i][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][1]), kScaled ? _mm512_mul_ps(d, s1) : d, a[i][1]);
+      }
+      if (kMin) {
+        const float* sum = reinterpret_cast<const float*>(x + 12 * kTile);
+        const __m512 m0 = _mm512_load_ps(minima), m1 = _mm512_load_ps(minima + 16);
+        minima += kPanelN;
+        BERTH_UNROLL
+        for (int i = 0; i < kTile; ++i) {
+          const __m512 d = _mm512_set1_ps(dx[i]), q = _mm512_set1_ps(sum[i]);
+          a[i][0] = _mm512_fmadd_ps(q, _mm512_mul_ps(d, m0), a[i][0]);
+          a[i][1] = _mm512_fmadd_ps(q, _mm512_mul_ps(d, m1), a[i][1]);
+        }
+      }
+    }
+  }
+  put_lane<kTile>(a, merge_count, m, levels);
+}
+
+// --- packing a panel ---
+
+struct Operands {
+  __m512i table;  // kBook: code + 128, four times
+  __m512i add;    // kFive, kSix: 128 - offset
+};
+
+Operands operands(const WeightView& w) {
+  alignas(64) uint8_t table[64];
+  for (int i = 0; i < 64; ++i) {
+    const int q = i % 16;
+    const int code = w.int8_book != nullptr ? w.int8_book[q] : w.codec == Codec::kQ4_0 ? q - 8 : q;
+    table[i] = static_cast<uint8_t>(code + 128);
+  }
+  const int offset = w.codec == Codec::kQ5_0 ? 16 : w.codec == Codec::kQ6_K ? 32 : 0;
+  return {_mm512_load_si512(table), _mm512_set1_epi8(static_cast<char>(128 - offset))};
+}
+
+// Bit `bit` (0..3 of a dword's column) of the high words of 16 outputs to bit `to` of the column's bytes: byte b of
+// every dword takes the 8 bits from first + b - to on. (vpmultishiftqb counts within 64 bits, modulo 64.)
+BERTH_INLINE __m512i bits_to_bytes(__m512i high, int first, int to) {
+  const int64_t low = first - to;
+  int64_t control = 0;
+  for (int b = 0; b < 8; ++b) control |= ((low + b % 4 + b / 4 * 32) & 63) << (8 * b);
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(1 << to));
+  return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(control), high), mask);
+}
+
+// Dword d (0..3) of a word of 16 outputs: 4 bytes of nibbles to two columns of the panel.
+template <Kind kKind>
+BERTH_INLINE void put_nibbles(__m512i w, int d, const __m512i* high, const Operands& op, int8_t* out) {
+  __m512i hi, lo;
+  if (kKind == Kind::kBook) {
+    hi = _mm512_permutexvar_epi8(_mm512_srli_epi16(w, 4), op.table);
+    lo = _mm512_permutexvar_epi8(w, op.table);
+  } else {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
+    lo = _mm512_and_si512(w, nibble);
+    BERTH_UNROLL
+    for (int b = 0; b < (kKind == Kind::kSix ? 2 : 1); ++b) {
+      hi = _mm512_or_si512(hi, bits_to_bytes(high[b], 4 * d, 4 + b));
+      lo = _mm512_or_si512(lo, bits_to_bytes(high[b], 16 + 4 * d, 4 + b));
+    }
+    hi = _mm512_add_epi8(hi, op.add);
+    lo = _mm512_add_epi8(lo, op.add);
+  }
+  _mm512_store_si512(out + (2 * d) * kPanelN * 4, hi);
+  _mm512_store_si512(out + (2 * d + 1) * kPanelN * 4, lo);
+}
+
+template <Kind kKind>
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const Operands& op,
+                int8_t* panel) {
+  constexpr int64_t kDwords = kKind == Kind::kByte ? 8 : 4;  // per word
+  constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
+  const int64_t row_bytes = order.words * kDwords * 4;
+  for (int v = 0; v < 2; ++v) {
+    const uint8_t* start[16];
+    for (int i = 0; i < 16; ++i) start[i] = w.codes + row[v * 16 + i] * row_bytes;
+    for (int64_t column = 0; column * 64 < row_bytes; ++column) {
+      __m512i t[16];
+      load_transposed(start, column, row_bytes, t);
+      for (int64_t j = 0; j < 16 / kDwords; ++j) {
+        const int64_t word = column * (16 / kDwords) + j;
+        if (word >= order.words) break;
+        int8_t* out = panel + order.position(word) * kWordBytes + v * 64;
+        if (kKind == Kind::kByte) {
+          const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
+          for (int d = 0; d < 8; ++d)
+            _mm512_store_si512(out + d * kPanelN * 4, _mm512_xor_si512(t[(8 * j + d) & 15], flip));
+          continue;
+        }
+        __m512i high[2] = {};
+        for (int64_t b = 0; b < kPlanes; ++b) {
+          alignas(64) uint32_t of_rows[16];
+          for (int i = 0; i < 16; ++i) of_rows[i] = w.high[(row[v * 16 + i] * order.words + word) * kPlanes + b];
+          high[b] = _mm512_load_si512(of_rows);
+        }
+        put_nibbles<kKind>(t[4 * j], 0, high, op, out);
+        put_nibbles<kKind>(t[4 * j + 1], 1, high, op, out);
+        put_nibbles<kKind>(t[4 * j + 2], 2, high, op, out);
+        put_nibbles<kKind>(t[4 * j + 3], 3, high, op, out);
+      }
+    }
+  }
+}
+
+// Scales by position: [position][run][32 outputs].
+template <Kind kKind, bool kMin>
+void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const PanelScratch& p) {
+  constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
+  float* const s = p.row;
+  float* const m = p.row + (w.k + 255) / 256 * 8;
+  for (int n = 0; n < kPanelN; ++n) {
+    expand_scales_avx2(w, row[n], s, m);
+    for (int i = 0; i < kLanes; ++i) {
+      int64_t at = order.first[i] * kRuns * kPanelN + n;
+      for (int64_t word = order.lane(i); word < order.words; word += kLanes, at += kRuns * kPanelN) {
+        p.scales[at] = s[word * kRuns];
+        if (kRuns == 2) p.scales[at + kPanelN] = s[word * kRuns + 1];
+        if (kMin) p.minima[at] = m[word];
+      }
+    }
+  }
+}
+
+template <Kind kKind, bool kMin, bool kScaled>
+void gemm(const GemmTask& t) {
+  constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
+  const int64_t words = t.w.k / 32;
+  const LaneOrder order(words, kLanes);
+  const Operands op = operands(t.w);
+  const PanelScratch p = panel_scratch(t.scratch, t.w.k);
+  int8_t* const panel = reinterpret_cast<int8_t*>(p.weights);
+  const Tiling tiles = tiling(t.m);
+  const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
+  for (int64_t n = 0; n < t.row_count; n += kPanelN) {
+    int64_t row[kPanelN];
+    for (int i = 0; i < kPanelN; ++i) row[i] = t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1);
+    pack_codes<kKind>(t.w, row, order, op, panel);
+    if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, p);
+    const int64_t padded_m = tiles.sixes * 6 + tiles.fours * 4;
+    for (int64_t block = 0; block < padded_m;) {
+      const int64_t sixes_end = tiles.sixes * 6;
+      const int64_t limit = block + kBlockM < padded_m ? block + kBlockM : padded_m;
+      int64_t end = block;
+      while (end < limit && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
+      for (int i = 0; i < kLanes; ++i) {
+        const int64_t first = order.first[i], count = order.first[i + 1] - first;
+        const int merge_count = merges(i);
+        for (int64_t m = block; m < end;) {
+          const int tile = m < sixes_end ? 6 : 4;
+          const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
+          const int8_t* w = panel + first * kWordBytes;
+          const float* s = p.scales + first * kRuns * kPanelN;
+          const float* mn = p.minima + first * kPanelN;
+          if (tile == 6)
+            tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, merge_count, m - block, p.levels);
+          else
+            tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, merge_count, m - block, p.levels);
+          m += tile;
+        }
+      }
+      const int64_t real = (end < t.m ? end : t.m) - block;
+      write_outputs(t, p.levels + 3 * int64_t{kBlockM} * kPanelN, block, real, n, t.w.codec == Codec::kInt8Row);
+      block = end;
+    }
+  }
+}
+
+}  // namespace
+
+GemmFn gemm_int8_avx512(Codec codec) {
+  switch (codec) {
+    case Codec::kNF4:
+    case Codec::kFP4:
+    case Codec::kMXFP4:
+    case Codec::kQ4_0:
+    case Codec::kIQ4_NL:
+      return gemm<Kind::kBook, false, true>;
+    case Codec::kQ4_1:
+    case Codec::kQ4_K:
+      return gemm<Kind::kBook, true, true>;
+    case Codec::kQ5_0:
+      return gemm<Kind::kFive, false, true>;
+    case Codec::kQ5_1:
+    case Codec::kQ5_K:
+      return gemm<Kind::kFive, true, true>;
+    case Codec::kQ6_K:
+      return gemm<Kind::kSix, false, true>;
+    case Codec::kQ8_0:
+      return gemm<Kind::kByte, false, true>;
+    case Codec::kInt8Row:
+      return gemm<Kind::kByte, false, false>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace berth::kernel::cpu
