@@ -45,6 +45,11 @@ Result<FileFormat> file_format(const TensorSpec& tensor) {
   for (size_t i = 0; i < tensor.recipe.sources.size(); ++i) {
     const arch::Source& source = tensor.recipe.sources[i];
     FileFormat here{source.dtype, std::nullopt};
+    if (source.storage == SourceStorage::kOther)
+      return Error(ErrorCode::kUnsupported,
+                   fmt::format("tensor {} ({}) is stored in a format that Berth can count but not run",
+                               quoted(source.name), dtype_name(source.dtype)),
+                   {"Use another quantization of this model, for example fp8 blocks, nf4 or bf16."});
     if (source.storage != SourceStorage::kPlain) {
       CHECK(source.prequantized.has_value());
       here.fixed = source.prequantized;
