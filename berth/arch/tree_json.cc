@@ -257,9 +257,6 @@ Status read_ties(JsonView view, ModuleTree& tree) {
     TRY(const auto target, find_parameter(tree, *pair[0].as_string(), "target"));
     TRY(const auto source, find_parameter(tree, *pair[1].as_string(), "source"));
     if (target.first == source.first) return corrupt(fmt::format("{} is tied to itself", quoted(target.first)));
-    if (target.second->shape != source.second->shape)
-      return corrupt(fmt::format("tie {} -> {}: shapes {} and {} differ", quoted(target.first), quoted(source.first),
-                                 shape_text(target.second->shape), shape_text(source.second->shape)));
     if (!targets.insert(target.first).second)
       return corrupt(fmt::format("{} is the target of two ties", quoted(target.first)));
     tree.ties.emplace_back(target.first, source.first);

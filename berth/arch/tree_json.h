@@ -27,7 +27,7 @@ struct TreeJsonOptions {
 
 // Errors, all kCorruptData naming the module or tensor: a key of the wrong type, an unknown dtype (with the nearest), a
 // name that is empty, has a dot or occurs twice in one module, a shape or total whose bytes overflow, a tie between
-// things that are not parameters or differ in shape, `same_as` to a path that does not exist or into itself.
+// things that are not parameters, `same_as` to a path that does not exist or into itself.
 // Paths in `same_as` and ties come out in their first spelling: never through another `same_as`.
 Result<ModuleTree> read_tree_json(JsonView object, const TreeJsonOptions& options = {});
 Result<ModuleTree> parse_tree_json(std::string_view text, const TreeJsonOptions& options = {});

@@ -19,6 +19,7 @@ DeviceName DeviceName::accelerator(int64_t index) {
 
 DeviceName DeviceName::named(std::string text) {
   DeviceName d;
+  d.named_ = true;
   d.text_ = std::move(text);
   return d;
 }
@@ -38,14 +39,19 @@ void DeviceName::write(JsonWriter& out) const {
 }
 
 DeviceName DeviceName::normalized() const {
-  if (text_.empty() || is_cpu() || is_disk() || text_ == "mps") return *this;
+  if (!named_ || is_cpu() || is_disk() || text_ == "mps") return *this;
+  const auto counted = [](std::string_view digits) -> std::optional<DeviceName> {
+    const DeviceName d = from_key(digits);
+    if (!d.index() || digits.empty() || digits[0] == '-') return std::nullopt;
+    return d;
+  };
+  if (const auto d = counted(text_)) return *d;
   const size_t colon = text_.find(':');
   const std::string kind = text_.substr(0, colon);
   static const std::set<std::string> kKinds = {"cuda", "emu", "xpu", "npu", "hip", "mlu", "musa", "hpu"};
   if (!kKinds.contains(kind)) return *this;
   if (colon == std::string::npos) return accelerator(0);
-  const DeviceName number = from_key(std::string_view(text_).substr(colon + 1));
-  return number.index() && *number.index() >= 0 ? number : *this;
+  return counted(std::string_view(text_).substr(colon + 1)).value_or(*this);
 }
 
 namespace {
@@ -60,7 +66,7 @@ int rank_of(const DeviceName& d) {
 std::strong_ordering DeviceName::operator<=>(const DeviceName& other) const {
   const auto by_rank = rank_of(*this) <=> rank_of(other);
   if (by_rank != 0) return by_rank;
-  if (text_.empty()) return index_ <=> other.index_;
+  if (!named_) return index_ <=> other.index_;
   return text_.compare(other.text_) <=> 0;
 }
 

@@ -34,22 +34,23 @@ class DeviceName {
   // "0", "-1" (digits, one sign) -> accelerator; anything else as named().
   static DeviceName from_key(std::string_view key);
 
-  std::optional<int64_t> index() const { return text_.empty() ? std::optional(index_) : std::nullopt; }
+  std::optional<int64_t> index() const { return named_ ? std::nullopt : std::optional(index_); }
   bool is_cpu() const { return text_ == "cpu"; }
   bool is_disk() const { return text_ == "disk"; }
   bool is_accelerator() const { return !is_cpu() && !is_disk(); }  // as Transformers counts: "mps" too
-  std::string text() const { return text_.empty() ? std::to_string(index_) : text_; }
+  std::string text() const { return named_ ? text_ : std::to_string(index_); }
   void write(JsonWriter& out) const;  // an integer or a text
 
-  // "cuda:1", "emu:1", "xpu:1"... -> 1 and "cuda" -> 0, the rest as it is: how Berth reads a user's map.
+  // "1", "cuda:1", "emu:1", "xpu:1"... -> 1 and "cuda" -> 0, the rest as it is: how Berth reads a user's map.
   DeviceName normalized() const;
 
   bool operator==(const DeviceName&) const = default;
   std::strong_ordering operator<=>(const DeviceName& other) const;
 
  private:
+  bool named_ = false;  // by text_; otherwise the accelerator index_
   int64_t index_ = 0;
-  std::string text_;  // empty: the accelerator `index_`
+  std::string text_;
 };
 
 struct DeviceMap {

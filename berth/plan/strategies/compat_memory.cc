@@ -155,6 +155,21 @@ Result<std::vector<MemoryEntry>> memory_entries_from_json(JsonView object) {
   return out;
 }
 
+std::vector<std::string> max_memory_notes(const std::vector<MemoryEntry>& entries) {
+  std::vector<std::string> out;
+  for (const MemoryEntry& e : entries) {
+    const auto* text = std::get_if<std::string>(&e.value);
+    if (text == nullptr || !text->ends_with("b")) continue;
+    const auto parsed = parse_memory_text(*text);
+    const auto as_bytes = parse_memory_text(text->substr(0, text->size() - 1) + "B");
+    if (raised(parsed) || raised(as_bytes) || std::get<Number>(parsed) == std::get<Number>(as_bytes)) continue;
+    out.push_back(fmt::format("max_memory of {}: the library reads {} as bits, {} bytes; write {} for bytes.", e.key,
+                              quoted(*text), std::get<Number>(parsed).text(),
+                              quoted(text->substr(0, text->size() - 1) + "B")));
+  }
+  return out;
+}
+
 Outcome<Budgets> read_max_memory(const std::vector<MemoryEntry>& entries) {
   Budgets out;
   for (const MemoryEntry& e : entries) {

@@ -60,6 +60,10 @@ struct MemoryEntry {
 // The entries of a JSON object; numbers stay ints or floats. Errors: kInvalidArgument for other value types.
 Result<std::vector<MemoryEntry>> memory_entries_from_json(JsonView object);
 
+// What the libraries understand otherwise than people mean, a sentence each: "24gb" is 3 GB, because they take a
+// lower-case b for bits.
+std::vector<std::string> max_memory_notes(const std::vector<MemoryEntry>& entries);
+
 // max_memory as the libraries parse and order it. ValueError for a key that is no number, "mps", "cpu" or "disk".
 Outcome<Budgets> read_max_memory(const std::vector<MemoryEntry>& entries);
 

@@ -49,7 +49,7 @@ class ModelBuilder {
     index_parameters();
     TRY_STATUS(add_module(tree_.root, -1, "", 0));
     model_.objects_ = next_object_;
-    mark_repeated();
+    mark_relations();
     TRY_STATUS(add_sizes(Item::Kind::kParameter));
     TRY_STATUS(add_sizes(Item::Kind::kBuffer));
     find_tied_groups();
@@ -185,8 +185,12 @@ class ModelBuilder {
     return count * min_of(accelerate_width(*rules_.dtype), own);
   }
 
-  void mark_repeated() {
+  void mark_relations() {
     std::unordered_set<int32_t> seen;
+    // Items come after what contains them.
+    for (size_t i = model_.items_.size(); i-- > 0;)
+      if (parents_[i] >= 0 && (model_.items_[i].kind == Item::Kind::kBuffer || model_.items_[i].any_buffers))
+        at(parents_[i]).any_buffers = true;
     for (Item& item : model_.items_)
       for (const auto* list : {&item.parameters, &item.buffers, &item.modules}) {
         if (list->size() < 2) continue;
@@ -287,6 +291,7 @@ std::vector<int32_t> Model::all_tensors(int32_t module, Item::Kind kind) const {
 
 Number Model::buffer_bytes(int32_t module) const {
   Number sum;
+  if (!item(module).any_buffers) return sum;
   for (const int32_t b : all_tensors(module, Item::Kind::kBuffer)) sum += tensor_bytes_[static_cast<size_t>(b)];
   return sum;
 }

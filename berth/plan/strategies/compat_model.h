@@ -45,13 +45,14 @@ struct Item {
   enum class Kind : uint8_t { kModule, kParameter, kBuffer };
   std::string path;
   Kind kind = Kind::kModule;
-  bool repeated = false;  // the same object stands earlier in the same parent: named_children() leaves it out
-  bool is_block = false;  // a module whose class is in the no-split list
-  bool sized = false;     // the library's size table has this name
-  int32_t object = 0;     // module or tensor object
-  int32_t class_id = -1;  // modules: index into Model::classes()
-  Number size;            // bytes counted under this name; 0 where not sized
-  Number own;             // modules: bytes of the tensors directly in it that were counted here
+  bool repeated = false;     // the same object stands earlier in the same parent: named_children() leaves it out
+  bool is_block = false;     // a module whose class is in the no-split list
+  bool sized = false;        // the library's size table has this name
+  bool any_buffers = false;  // modules: some buffer stands in the subtree
+  int32_t object = 0;        // module or tensor object
+  int32_t class_id = -1;     // modules: index into Model::classes()
+  Number size;               // bytes counted under this name; 0 where not sized
+  Number own;                // modules: bytes of the tensors directly in it that were counted here
   std::vector<int32_t> parameters, buffers, modules;  // items, in definition order
 
   bool is_module() const { return kind == Kind::kModule; }
