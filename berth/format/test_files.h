@@ -24,7 +24,7 @@ namespace berth::format {
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern = testing::TempDir() + "/berth_format_XXXXXX";
+    std::string pattern = path_join(testing::TempDir(), "berth_format_XXXXXX");
     EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
     path_ = pattern;
   }
