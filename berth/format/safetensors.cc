@@ -66,8 +66,8 @@ class HeaderParser {
   HeaderParser(std::string_view file, uint64_t data_bytes, uint64_t data_offset)
       : file_(file), data_bytes_(data_bytes), data_offset_(data_offset) {}
 
-  Result<SafetensorsHeader> parse(std::string_view json) {
-    if (!scan(json)) {
+  Result<SafetensorsHeader> parse(std::string_view json, bool quick_scan) {
+    if (!quick_scan || !scan(json)) {
       raw_.clear();
       header_.metadata.clear();
       // Duplicate names are looked for here, where the message can say what they are.
@@ -349,14 +349,14 @@ class HeaderParser {
 }  // namespace
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
-                                                   std::string_view file_name) {
+                                                   std::string_view file_name, bool quick_scan) {
   if (json.empty() || json.front() != '{')
     return corrupt(file_name,
                    json.empty()
                        ? std::string("the header is empty; a JSON object was expected")
                        : fmt::format("the header is no JSON object: its first byte is {:#04x}, '{{' was expected",
                                      static_cast<unsigned char>(json.front())));
-  return HeaderParser(file_name, data_bytes, json.size() + 8).parse(json);
+  return HeaderParser(file_name, data_bytes, json.size() + 8).parse(json, quick_scan);
 }
 
 Result<SafetensorsHeader> read_safetensors_header(const ByteSource& source) {

@@ -36,8 +36,9 @@ struct SafetensorsHeader {
 // Errors: kCorruptData, kUnsupported (a dtype unknown to this build), kIo; messages name the file and the tensor.
 Result<SafetensorsHeader> read_safetensors_header(const ByteSource& source);
 
-// The same from the header's text; `data_bytes` bytes follow it. `file_name` is for messages.
+// The same from the header's text; `data_bytes` bytes follow it. `file_name` is for messages. `quick_scan` false leaves
+// everything to the full JSON parser: the answer is the same (fuzz/ compares the two).
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
-                                                   std::string_view file_name);
+                                                   std::string_view file_name, bool quick_scan = true);
 
 }  // namespace berth::format

@@ -164,11 +164,11 @@ Result<ShardedIndex> check_index(const std::vector<RawItem>& items, std::string_
 
 }  // namespace
 
-Result<ShardedIndex> parse_sharded_index(std::string_view json, std::string_view file_name) {
+Result<ShardedIndex> parse_sharded_index(std::string_view json, std::string_view file_name, bool quick_scan) {
   if (json.size() > kMaxIndexBytes)
     return corrupt(file_name, fmt::format("{} bytes; at most {} are allowed", json.size(), kMaxIndexBytes));
   std::vector<RawItem> items;
-  if (scan_index(json, items)) return check_index(items, file_name, ShardedIndex());
+  if (quick_scan && scan_index(json, items)) return check_index(items, file_name, ShardedIndex());
   items.clear();
   auto document = JsonDocument::parse(json, {.max_bytes = kMaxIndexBytes, .reject_duplicate_keys = false});
   if (!document) return corrupt(file_name, std::move(document).error().message);

@@ -33,8 +33,9 @@ struct ShardedIndex {
   std::vector<std::string> warnings;
 };
 
-// Errors: kCorruptData naming the file, the tensor and, where the JSON is malformed, line and column.
-Result<ShardedIndex> parse_sharded_index(std::string_view json, std::string_view file_name);
+// Errors: kCorruptData naming the file, the tensor and, where the JSON is malformed, line and column. `quick_scan`
+// false leaves everything to the full JSON parser: the answer is the same (fuzz/ compares the two).
+Result<ShardedIndex> parse_sharded_index(std::string_view json, std::string_view file_name, bool quick_scan = true);
 
 // A relative file name from a checkpoint without "." parts; nothing where it is absolute, empty, leaves its folder or
 // holds a NUL character.
