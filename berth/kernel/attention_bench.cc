@@ -130,7 +130,7 @@ void read(benchmark::State& state, int threads) {
               ->UseRealTime();
           if (dtype == DType::kF32) continue;
           benchmark::RegisterBenchmark(
-              ("BM_AttentionPrefill/" + name + "/512 after 1024/" + std::to_string(threads)).c_str(),
+              ("BM_AttentionPrefill/" + name + "/512@1024/" + std::to_string(threads)).c_str(),
               [=](benchmark::State& state) { run(state, isa, model, dtype, 1024, 512, threads, 1); })
               ->UseRealTime();
         }

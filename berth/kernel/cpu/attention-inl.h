@@ -49,6 +49,14 @@ BERTH_MATH float load_kv_one(const std::byte* plane, int64_t index) {
   return kType == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
+// Memory comes in while the block before is worked on: the scores' loop asks for its own keys a little ahead and for
+// the block's values, the values' loop for its own rows a little ahead.
+constexpr int64_t kKeysAhead = 24;    // channels of 32 keys
+constexpr int64_t kValuesAhead = 12;  // positions
+BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+template <DType kType>
+constexpr int64_t kElementBytes = kType == DType::kF32 ? 4 : 2;
+
 struct Range {
   int64_t begin, end;
 };
@@ -119,13 +127,18 @@ void pack_queries(const Tile& tile, const Shape& shape, float* packed) {
 
 // Raw scores of kN queries against kKeyTiles times 32 keys. k: index of the first key tile's first element.
 template <DType kType, int kN, int kKeyTiles>
-BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores) {
+BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores,
+                           const std::byte* values) {
   constexpr int kPacks = kKeyTiles * kPacksPer32;
   F s[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) s[i][j] = F::of(0.0f);
   for (int64_t d = 0; d < head_dim; ++d) {
     F keys[kPacks];
+    for (int t = 0; t < kKeyTiles; ++t) {
+      prefetch(plane + (k + (t * head_dim + d + kKeysAhead) * 32) * kElementBytes<kType>);
+      prefetch(values + (t * head_dim + d) * 32 * kElementBytes<kType>);
+    }
     for (int t = 0; t < kKeyTiles; ++t)
       for (int j = 0; j < kPacksPer32; ++j)
         keys[t * kPacksPer32 + j] = load_kv<kType>(plane, k + (t * head_dim + d) * 32 + j * F::kLanes);
@@ -140,7 +153,8 @@ BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, 
 
 // Half of the 32 keys at a time where the registers do not hold all for kN queries.
 template <DType kType, int kN>
-BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores) {
+BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores,
+                                  const std::byte* values) {
   constexpr int kPacks = kPacksPer32 / 2;
   for (int half = 0; half < 2; ++half) {
     F s[kN][kPacks];
@@ -148,6 +162,8 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
       for (int j = 0; j < kPacks; ++j) s[i][j] = F::of(0.0f);
     for (int64_t d = 0; d < head_dim; ++d) {
       F keys[kPacks];
+      prefetch(plane + (k + (d + kKeysAhead) * 32) * kElementBytes<kType>);
+      prefetch(values + d * 32 * kElementBytes<kType>);
       for (int j = 0; j < kPacks; ++j) keys[j] = load_kv<kType>(plane, k + d * 32 + half * 16 + j * F::kLanes);
       for (int i = 0; i < kN; ++i) {
         const F query = F::of(q[d * kN + i]);
@@ -161,20 +177,22 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
 
 // Scores of kN queries against the key tiles [first, last) of a block.
 template <DType kType, int kN>
-void score_block(const KvView& cache, int64_t k, int64_t first, int64_t last, const float* q, float* scores) {
+void score_block(const KvView& cache, int64_t k, int64_t v, int64_t first, int64_t last, const float* q,
+                 float* scores) {
   const int64_t head_dim = cache.head_dim;
+  const auto values = [&](int64_t t) { return cache.v + (v + t * 32 * cache.v_head_dim) * kElementBytes<kType>; };
   int64_t t = first;
   // One or two queries alone would wait for their own chains: more keys at once.
   if constexpr (kN * kPacksPer32 <= 4) {
     constexpr int kMany = F::kRegisters >= 32 ? 4 : 2;
     for (; t + kMany <= last; t += kMany)
-      score_keys<kType, kN, kMany>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32);
+      score_keys<kType, kN, kMany>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
   }
   for (; t < last; ++t) {
     if constexpr (kN * kPacksPer32 + kPacksPer32 + 1 > F::kRegisters) {
-      score_keys_halves<kType, kN>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32);
+      score_keys_halves<kType, kN>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
     } else {
-      score_keys<kType, kN, 1>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32);
+      score_keys<kType, kN, 1>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
     }
   }
 }
@@ -188,6 +206,7 @@ BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim
     for (int j = 0; j < kPacks; ++j) sum[i][j] = F::load(o + i * o_stride + j * F::kLanes);
   for (int64_t p = keys.begin; p < keys.end; ++p) {
     F value[kPacks];
+    prefetch(plane + (v + (p + kValuesAhead) * v_head_dim) * kElementBytes<kType>);
     for (int j = 0; j < kPacks; ++j) value[j] = load_kv<kType>(plane, v + p * v_head_dim + j * F::kLanes);
     for (int i = 0; i < kN; ++i) {
       const F weight = F::of(e[i * 128 + p]);
@@ -298,7 +317,7 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
     float* scores = w.scores + first * 128;
     float* o = w.o_block + first * shape.v_padded;
     with_count(n, [&]<int kN>() {
-      score_block<kType, kN>(cache, k, any.begin / 32, (any.end + 31) / 32, w.q + first * shape.head_dim, scores);
+      score_block<kType, kN>(cache, k, v, any.begin / 32, (any.end + 31) / 32, w.q + first * shape.head_dim, scores);
     });
     for (int64_t i = 0; i < n; ++i) {
       if (seen[i].begin < seen[i].end)
