@@ -46,9 +46,9 @@ class ThreadPool {
   // thread it is made from. `task` must not throw.
   void run(FunctionRef<void(int share, int num_shares)> task);
 
-  // Calls f(begin, end, thread) on disjoint ranges that cover [0, count). `begin` is a multiple of `grain`, and
-  // end - begin one too except at `count`; ranges are `grain` long or, where that would make over a million, longer.
-  // `thread` in [0, size()) is never in use twice at a time. grain < 1 counts as 1; count <= 0 does nothing.
+  // Calls f(begin, end, thread) on disjoint ranges that cover [0, count). `begin` is a multiple of `grain`, and every
+  // range is `grain` long but the last, which ends at `count`. `thread` in [0, size()) is never in use twice at a time.
+  // grain < 1 counts as 1; count <= 0 does nothing.
   // Choose `grain` so that a piece takes 5 us or more and every thread gets about four.
   template <typename F>
   void parallel_for(int64_t count, int64_t grain, F&& f) {
