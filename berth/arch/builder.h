@@ -29,7 +29,8 @@ struct WantedSource {
   Shape shape;
   bool transposed = false;
   int64_t slice = -1;
-  bool mxfp4 = false;  // `name` + "_blocks" and "_scales", [matrices, rows, cols/32(, 16)]
+  bool mxfp4 = false;   // `name` + "_blocks" and "_scales", [matrices, rows, cols/32(, 16)]
+  bool column = false;  // segments pick elements: the source has as many rows, of one element each
 };
 
 // One form in which a tensor may lie on disk.

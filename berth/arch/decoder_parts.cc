@@ -129,15 +129,18 @@ void head(Builder& b, const Decoder& d, std::string_view name, std::string_view 
   if (d.spec.tied_head) b.tree().ties.emplace_back(b.path("weight"), std::string(table));
 }
 
-void split_attention(Builder& b, const Decoder& d, const LayerSpec& layer, std::string_view class_name,
-                     std::string_view norm_class, bool add_one) {
-  const AttentionSpec& a = layer.attention;
-  const auto scope = b.open("self_attn", class_name);
+void attention_projections(Builder& b, const Decoder& d, const AttentionSpec& a) {
   b.linear("q_proj", query_dim(d, a), d.hidden(), a.qkv_bias, Role::kQ, Role::kQBias);
   b.linear("k_proj", key_dim(d, a), d.hidden(), a.qkv_bias, Role::kK, Role::kKBias);
   b.linear("v_proj", value_dim(d, a), d.hidden(), a.qkv_bias, Role::kV, Role::kVBias);
   b.linear("o_proj", d.hidden(), output_dim(d, a), a.output_bias, Role::kO, Role::kOBias);
-  query_key_norms(b, d, a, norm_class, add_one);
+}
+
+void split_attention(Builder& b, const Decoder& d, const LayerSpec& layer, std::string_view class_name,
+                     std::string_view norm_class, bool add_one) {
+  const auto scope = b.open("self_attn", class_name);
+  attention_projections(b, d, layer.attention);
+  query_key_norms(b, d, layer.attention, norm_class, add_one);
 }
 
 void query_key_norms(Builder& b, const Decoder& d, const AttentionSpec& a, std::string_view norm_class, bool add_one) {
@@ -202,8 +205,9 @@ void fused_experts(Builder& b, const Decoder& d, const MoeSpec& moe, const Exper
     w->forms = {std::move(separate), std::move(fused)};
     if (names.fused_first) std::swap(w->forms[0], w->forms[1]);
   };
-  bank(Role::kExpertsGateUp, "gate_up_proj", {2 * inner, "2 x moe_intermediate_size"}, d.hidden(), std::move(gate_up));
-  bank(Role::kExpertsDown, "down_proj", d.hidden(), {inner, "moe_intermediate_size"}, std::move(down));
+  bank(Role::kExpertsGateUp, "gate_up_proj", {2 * inner, "2 x " + std::string(names.inner_key)}, d.hidden(),
+       std::move(gate_up));
+  bank(Role::kExpertsDown, "down_proj", d.hidden(), {inner, std::string(names.inner_key)}, std::move(down));
 }
 
 void router_weight(Builder& b, const Decoder& d, const MoeSpec& moe, std::string_view disk, StoredAs as) {

@@ -52,6 +52,8 @@ Dim inner_dim(const Decoder& d, const MlpSpec& mlp);
 // q_proj, k_proj, v_proj, o_proj, then q_norm and k_norm where the spec has them.
 void split_attention(Builder& b, const Decoder& d, const LayerSpec& layer, std::string_view class_name,
                      std::string_view norm_class, bool add_one);
+// q_proj, k_proj, v_proj, o_proj alone, into the open module.
+void attention_projections(Builder& b, const Decoder& d, const AttentionSpec& a);
 // The per-head or all-head norms alone.
 void query_key_norms(Builder& b, const Decoder& d, const AttentionSpec& a, std::string_view norm_class, bool add_one);
 
@@ -76,6 +78,7 @@ struct ExpertNames {
   std::string_view block = "mlp.experts";  // below the layer
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   bool fused_first = false;  // published files hold the fused form
+  std::string_view inner_key = "moe_intermediate_size";
 };
 // The open module's gate_up_proj [experts, 2 * inner, hidden] and down_proj [experts, hidden, inner].
 void fused_experts(Builder& b, const Decoder& d, const MoeSpec& moe, const ExpertNames& names);

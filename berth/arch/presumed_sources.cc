@@ -74,6 +74,11 @@ Source presumed(const WantedSource& wanted, DType dtype) {
   const Shape& s = wanted.shape;
   source.cols = s.empty() ? 1 : s.back();
   source.rows = s.size() < 2 ? 1 : s[s.size() - 2];
+  if (wanted.column) {
+    source.rows = static_cast<int64_t>(element_count(s).value_or(0));
+    source.cols = 1;
+    return source;
+  }
   if (wanted.transposed) std::swap(source.rows, source.cols);
   if (wanted.slice < 0)
     for (size_t i = 0; i + 2 < s.size(); ++i) source.rows *= s[i];

@@ -86,7 +86,7 @@ TEST(PublishedTrees, EqualTheLibrarysForEveryModel) {
     EXPECT_EQ(difference, "") << name;
   }
   std::printf("trees from config.json: %d of %d equal\n", equal, total);
-  EXPECT_EQ(total, 19);
+  EXPECT_EQ(total, 36);
 }
 
 }  // namespace

@@ -29,6 +29,15 @@ const Family* find_gguf_family(std::string_view architecture) {
   return nullptr;
 }
 
+// Files of architecture "llama" with experts are Mixtral's: "llama+experts" for the lookup.
+std::string gguf_kind(const format::GgufMetadata& metadata) {
+  const std::string name(metadata.architecture());
+  const auto experts = metadata.find_int(metadata.arch_key("expert_count"));
+  const bool sparse = experts && *experts && **experts > 0;
+  const std::string with_experts = name + "+experts";
+  return sparse && find_gguf_family(with_experts) != nullptr ? with_experts : name;
+}
+
 Error unknown(std::string_view what, std::string_view name, const std::vector<std::string>& known) {
   return Error(ErrorCode::kUnsupported,
                std::string(what) + " " + quoted(name) + " is unknown" + did_you_mean(name, known),
@@ -111,7 +120,7 @@ GgufTensors gguf_tensors(const format::Checkpoint& checkpoint) {
 
 Result<ModelDescription> describe_gguf(const format::Checkpoint& checkpoint, const DescribeOptions& options) {
   const format::GgufMetadata& metadata = *checkpoint.gguf();
-  const Family* family = find_gguf_family(metadata.architecture());
+  const Family* family = find_gguf_family(gguf_kind(metadata));
   if (family == nullptr) return unknown("GGUF architecture", metadata.architecture(), known_gguf_architectures());
   Decoder d;
   d.architecture = std::string(family->architectures.front());

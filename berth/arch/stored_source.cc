@@ -40,6 +40,11 @@ std::string module_of(const std::string& name) { return name.substr(0, name.rfin
 // The rows and columns that the engine sees of a file's shape.
 void set_extents(const WantedSource& wanted, Source& source) {
   const Shape& s = wanted.shape;
+  if (wanted.column) {
+    source.rows = static_cast<int64_t>(element_count(s).value_or(0));
+    source.cols = 1;
+    return;
+  }
   if (s.size() <= 1) {
     source.rows = 1;
     source.cols = s.empty() ? 1 : s[0];
