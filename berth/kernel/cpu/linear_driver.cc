@@ -237,4 +237,9 @@ void linear_avx512(const Context& context, const LinearInput& input, std::span<c
   Call(kLinearAvx512, context, input, jobs, scratch).run();
 }
 
+void linear_avx2(const Context& context, const LinearInput& input, std::span<const LinearJob> jobs,
+                 std::span<std::byte> scratch) {
+  Call(kLinearAvx2, context, input, jobs, scratch).run();
+}
+
 }  // namespace berth::kernel::cpu

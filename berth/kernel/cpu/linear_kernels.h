@@ -51,8 +51,9 @@ enum class InputLayout : uint8_t { kWords1, kWords2, kWords4, kWords8, kNibbles,
 struct alignas(64) Int8Step {
   int8_t even[128], odd[128];
   float dx[16];
-  int32_t sum[16];          // of q over the word
-  int32_t half_sum[2][16];  // over its elements 0..15 and 16..31: formats with blocks of 16
+  int32_t sum[16];                      // of q over the word
+  int32_t half_sum[2][16];              // over its elements 0..15 and 16..31: formats with blocks of 16
+  uint8_t even_abs[128], odd_abs[128];  // |even|, |odd|: AVX2 only
 };
 
 // Element p is the word in position p.

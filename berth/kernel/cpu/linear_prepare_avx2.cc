@@ -106,6 +106,14 @@ void prepare_int8(const float* x, int64_t k, InputLayout layout, int v, Int8Step
         _mm256_store_si256(reinterpret_cast<__m256i*>((w < 4 ? s.even : s.odd) + 32 * (w % 4)), q);
       }
     }
+    if (v == 8) {
+      for (int i = 0; i < 128; i += 32) {
+        const __m256i even = _mm256_load_si256(reinterpret_cast<const __m256i*>(s.even + i));
+        const __m256i odd = _mm256_load_si256(reinterpret_cast<const __m256i*>(s.odd + i));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(s.even_abs + i), _mm256_abs_epi8(even));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(s.odd_abs + i), _mm256_abs_epi8(odd));
+      }
+    }
     for (int p = 0; p < 16; ++p) {
       const Int8Word& word = words[order[p]];
       s.dx[p] = word.dx;

@@ -1,0 +1,18 @@
+// kernel/cpu/linear_avx2.cc — the AVX2 loops as one table.
+#include "berth/kernel/cpu/linear_kernels.h"
+
+namespace berth::kernel::cpu {
+
+RowsFn rows_int8_avx2(quant::Codec codec);
+RowsFn rows_exact_avx2(quant::Codec codec);
+GemmFn gemm_int8_avx2(quant::Codec codec);
+GemmFn gemm_exact_avx2(quant::Codec codec);
+
+namespace {
+RowsFn rows(quant::Codec codec, bool int8) { return int8 ? rows_int8_avx2(codec) : rows_exact_avx2(codec); }
+GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec) : gemm_exact_avx2(codec); }
+}  // namespace
+
+const LinearKernels kLinearAvx2{8, rows, gemm, 8};
+
+}  // namespace berth::kernel::cpu

@@ -1,0 +1,285 @@
+// kernel/cpu/linear_int8_avx2.cc — y = W x in int8 mode (numerics.md 5) with AVX2, few inputs: lanes are the word
+// lanes.
+//
+// Four rows at a time, a quarter of the task's rows apart: four long streams. Per row and 64 elements of 4 bits:
+//
+//   look up   two byte shuffles give the 16 integers of the code book for the high and the low nibbles
+//   dot       maddubs wants one unsigned operand: |q| * psign(code, q); nibbles that are integers themselves are
+//   unsigned
+//             and need neither; a stored -128 cannot change its sign, so 8-bit codes give |code| * psign(q, code)
+//   reduce    16-bit pairs to 32 bits (madd with ones): 4 partial sums per word; three horizontal adds per 8 words
+//   leave
+//             the words in the order 0 2 4 6 1 3 5 7 (kInt8Order)
+//   scale     less offset * sum of q; to float; fma with dx * s
+//
+// Pairs stay within 16 bits: 2 * 127 * 127 = 32258 (code books), 4 * 127 * 63 = 32004 (6 bits, high and low added).
+//
+// Start reading at: row_step.
+#include <immintrin.h>
+
+#include "berth/kernel/cpu/linear_kernels.h"
+
+namespace berth::kernel::cpu {
+namespace {
+
+using quant::Codec;
+
+enum class Kind { kBook, kFour, kFive, kSix, kByte };
+
+constexpr int64_t kPrefetch = 1536;  // bytes ahead in each of the four streams
+
+#define BERTH_INLINE inline __attribute__((always_inline))
+
+struct Operands {
+  __m256i table;  // kBook: the integers, in both halves
+  int shift;      // what an unsigned code is too large by: 2^shift
+  bool offset;
+};
+
+struct Stream {
+  const uint8_t* codes;
+  const uint32_t* high;
+  const float* s;
+  const float* m;
+};
+
+BERTH_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+// The high plane's bits of 32 bytes of nibbles: byte 16L + t becomes `value` if bit t of the 16-bit group at byte
+// first + stride * L of `bits` is set, else 0. `bits` has the same 16 bytes in both halves.
+BERTH_INLINE __m256i high_bits(__m256i bits, int stride, int first, int value) {
+  const char a = static_cast<char>(first), b = static_cast<char>(first + 1);
+  const char c = static_cast<char>(first + stride), d = static_cast<char>(first + stride + 1);
+  const __m256i where = _mm256_setr_epi8(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b,  //
+                                         c, c, c, c, c, c, c, c, d, d, d, d, d, d, d, d);
+  const __m256i select = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
+  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, where), select), select);
+  return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(value)));
+}
+
+// 64 elements (2 words): four 32-bit partial sums per word.
+template <Kind kKind>
+BERTH_INLINE __m256i nibble_dots(const uint8_t* codes, const uint32_t* high, const Int8Step& x, int part,
+                                 const Operands& op) {
+  const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+  const __m256i c = load(codes);
+  __m256i hi = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble);
+  __m256i lo = _mm256_and_si256(c, nibble);
+  const __m256i even = load(x.even + part * 32), odd = load(x.odd + part * 32);
+  if (kKind == Kind::kBook) {
+    hi = _mm256_sign_epi8(_mm256_shuffle_epi8(op.table, hi), even);
+    lo = _mm256_sign_epi8(_mm256_shuffle_epi8(op.table, lo), odd);
+    const __m256i h = _mm256_maddubs_epi16(load(x.even_abs + part * 32), hi);
+    const __m256i l = _mm256_maddubs_epi16(load(x.odd_abs + part * 32), lo);
+    return _mm256_add_epi32(_mm256_madd_epi16(h, ones), _mm256_madd_epi16(l, ones));
+  }
+  if (kKind == Kind::kFive) {
+    int64_t two_words;
+    __builtin_memcpy(&two_words, high, 8);
+    const __m256i bits = _mm256_set1_epi64x(two_words);
+    hi = _mm256_or_si256(hi, high_bits(bits, 4, 0, 16));
+    lo = _mm256_or_si256(lo, high_bits(bits, 4, 2, 16));
+  }
+  if (kKind == Kind::kSix) {
+    const __m256i bits = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(high)));
+    hi = _mm256_or_si256(hi, _mm256_or_si256(high_bits(bits, 8, 0, 16), high_bits(bits, 8, 4, 32)));
+    lo = _mm256_or_si256(lo, _mm256_or_si256(high_bits(bits, 8, 2, 16), high_bits(bits, 8, 6, 32)));
+  }
+  return _mm256_madd_epi16(_mm256_add_epi16(_mm256_maddubs_epi16(hi, even), _mm256_maddubs_epi16(lo, odd)), ones);
+}
+
+// One word of 32 bytes: eight 32-bit partial sums.
+BERTH_INLINE __m256i byte_dots(const uint8_t* codes, const int8_t* q) {
+  const __m256i w = load(codes);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(load(q), w));
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+BERTH_INLINE __m256 scale_sums(__m256i i, const int32_t* sum, const Operands& op, __m256 dx, __m256 s, __m256 acc) {
+  if (op.offset) i = _mm256_sub_epi32(i, _mm256_sll_epi32(load(sum), _mm_cvtsi32_si128(op.shift)));
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_mul_ps(dx, s), acc);
+}
+
+BERTH_INLINE __m256 in_order(const float* s) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(s), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+template <int kOdd>
+BERTH_INLINE __m256i alternate(__m256i a, __m256i b) {
+  return _mm256_castps_si256(
+      _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), kOdd == 0 ? 0x88 : 0xdd));
+}
+
+// Every second scale of 16, for the words in kInt8Order.
+template <int kOdd>
+BERTH_INLINE __m256 half_scales(const float* s) {
+  const __m256 picked = _mm256_shuffle_ps(_mm256_loadu_ps(s), _mm256_loadu_ps(s + 8), kOdd == 0 ? 0x88 : 0xdd);
+  return _mm256_permutevar8x32_ps(picked, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
+}
+
+// 8 words of one row. `codes`: the step's bytes.
+template <Kind kKind, bool kMin, bool kScaled>
+BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t step, const Int8Step& x,
+                             const Operands& op, __m256 acc) {
+  const __m256 dx = _mm256_load_ps(x.dx);
+  if (kKind == Kind::kByte) {
+    const int8_t* q = x.even;  // 256 in order
+    const __m256i a =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes, q), byte_dots(codes + 64, q + 64)),
+                          _mm256_hadd_epi32(byte_dots(codes + 128, q + 128), byte_dots(codes + 192, q + 192)));
+    const __m256i b =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes + 32, q + 32), byte_dots(codes + 96, q + 96)),
+                          _mm256_hadd_epi32(byte_dots(codes + 160, q + 160), byte_dots(codes + 224, q + 224)));
+    const __m256i i = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    const __m256 scale = kScaled ? _mm256_mul_ps(dx, in_order(row.s + step * 8)) : dx;
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), scale, acc);
+  }
+  constexpr int kHigh = kKind == Kind::kSix ? 4 : 2;  // words of the high plane per 64 elements
+  const uint32_t* high = row.high + step * kHigh * 4;
+  const __m256i h01 = _mm256_hadd_epi32(nibble_dots<kKind>(codes, high, x, 0, op),
+                                        nibble_dots<kKind>(codes + 32, high + kHigh, x, 1, op));
+  const __m256i h23 = _mm256_hadd_epi32(nibble_dots<kKind>(codes + 64, high + 2 * kHigh, x, 2, op),
+                                        nibble_dots<kKind>(codes + 96, high + 3 * kHigh, x, 3, op));
+  if (kKind == Kind::kSix) {  // blocks of 16: the two halves of a word are runs of their own
+    acc = scale_sums(alternate<0>(h01, h23), x.half_sum[0], op, dx, half_scales<0>(row.s + step * 16), acc);
+    return scale_sums(alternate<1>(h01, h23), x.half_sum[1], op, dx, half_scales<1>(row.s + step * 16), acc);
+  }
+  acc = scale_sums(_mm256_hadd_epi32(h01, h23), x.sum, op, dx, in_order(row.s + step * 8), acc);
+  if (kMin) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(load(x.sum)), _mm256_mul_ps(dx, in_order(row.m + step * 8)), acc);
+  return acc;
+}
+
+// h = 4, 2, 1 with the words in kInt8Order, and + 0.
+BERTH_INLINE float finish(__m256 a) {
+  const __m256 h4 = _mm256_add_ps(a, _mm256_permute_ps(a, 0x4e));
+  const __m256 h2 = _mm256_add_ps(h4, _mm256_permute_ps(h4, 0xb1));
+  const __m128 h1 = _mm_add_ss(_mm256_castps256_ps128(h2), _mm256_extractf128_ps(h2, 1));
+  return _mm_cvtss_f32(h1) + 0.0f;
+}
+
+template <Kind kKind>
+BERTH_INLINE void prefetch(const uint8_t* codes) {
+  for (int64_t at = 0; at < (kKind == Kind::kByte ? 256 : 128); at += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(codes + at + kPrefetch), _MM_HINT_T0);
+}
+
+template <Kind kKind, bool kMin, bool kScaled>
+void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op, float y[4]) {
+  constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;  // of codes per step
+  const Stream a = row[0], b = row[1], c = row[2], d = row[3];
+  __m256 ya = _mm256_setzero_ps(), yb = ya, yc = ya, yd = ya;
+  const int64_t steps = k / 256;
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t at = step * kBytes;
+    prefetch<kKind>(a.codes + at);
+    prefetch<kKind>(b.codes + at);
+    prefetch<kKind>(c.codes + at);
+    prefetch<kKind>(d.codes + at);
+    ya = row_step<kKind, kMin, kScaled>(a.codes + at, a, step, x[step], op, ya);
+    yb = row_step<kKind, kMin, kScaled>(b.codes + at, b, step, x[step], op, yb);
+    yc = row_step<kKind, kMin, kScaled>(c.codes + at, c, step, x[step], op, yc);
+    yd = row_step<kKind, kMin, kScaled>(d.codes + at, d, step, x[step], op, yd);
+  }
+  if (const int64_t tail = k % 256 * kBytes / 256; tail != 0) {  // q is 0 beyond the row, so its codes may be anything
+    alignas(32) uint8_t codes[4][kBytes] = {};
+    for (int r = 0; r < 4; ++r) __builtin_memcpy(codes[r], row[r].codes + steps * kBytes, static_cast<size_t>(tail));
+    ya = row_step<kKind, kMin, kScaled>(codes[0], a, steps, x[steps], op, ya);
+    yb = row_step<kKind, kMin, kScaled>(codes[1], b, steps, x[steps], op, yb);
+    yc = row_step<kKind, kMin, kScaled>(codes[2], c, steps, x[steps], op, yc);
+    yd = row_step<kKind, kMin, kScaled>(codes[3], d, steps, x[steps], op, yd);
+  }
+  y[0] = finish(ya);
+  y[1] = finish(yb);
+  y[2] = finish(yc);
+  y[3] = finish(yd);
+}
+
+Operands operands(const WeightView& w) {
+  Operands op{_mm256_setzero_si256(), 0, false};
+  switch (w.codec) {
+    case Codec::kQ4_0:
+      op.shift = 3;
+      break;
+    case Codec::kQ5_0:
+      op.shift = 4;
+      break;
+    case Codec::kQ6_K:
+      op.shift = 5;
+      break;
+    default:
+      break;
+  }
+  op.offset = op.shift != 0;
+  if (w.int8_book != nullptr)
+    op.table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.int8_book)));
+  return op;
+}
+
+constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
+
+template <Kind kKind, bool kMin, bool kScaled>
+void rows(const RowsTask& t) {
+  const Operands op = operands(t.w);
+  const int64_t k = t.w.k, words = k / 32;
+  const int64_t scale_stride = (words + 7) / 8 * 8 * (kKind == Kind::kSix ? 2 : 1);
+  const int64_t high_words = kKind == Kind::kFive ? words : kKind == Kind::kSix ? 2 * words : 0;
+  float* const buffer = reinterpret_cast<float*>(t.scratch);
+  const int64_t quarter = (t.row_count + 3) / 4;
+  for (int64_t i = 0; i < quarter; ++i) {
+    Stream stream[4];
+    int64_t n[4];
+    for (int r = 0; r < 4; ++r) {
+      n[r] = i + r * quarter;
+      if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
+      const int64_t row = t.row_begin + n[r];
+      float* s = buffer + r * scale_stride;
+      float* m = buffer + (4 + r) * scale_stride;
+      if (kScaled) expand_scales_avx2(t.w, row, s, m);
+      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2), t.w.high + row * high_words, s, m};
+    }
+    for (int64_t m = 0; m < t.m; ++m) {
+      float y[4];
+      tile<kKind, kMin, kScaled>(stream, reinterpret_cast<const Int8Step*>(t.x + m * t.x_bytes), k, op, y);
+      for (int r = 0; r < 4; ++r) {
+        float v = y[r];
+        if (t.kappa != 1.0f) v = v * t.kappa;
+        if (t.w.codec == Codec::kInt8Row)
+          v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
+        if (t.bias != nullptr) v = v + t.bias[n[r]];
+        t.y[m * t.y_stride + n[r]] = v;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+RowsFn rows_int8_avx2(Codec codec) {
+  switch (codec) {
+    case Codec::kNF4:
+    case Codec::kFP4:
+    case Codec::kMXFP4:
+    case Codec::kIQ4_NL:
+      return rows<Kind::kBook, false, true>;
+    case Codec::kQ4_0:
+      return rows<Kind::kFour, false, true>;
+    case Codec::kQ4_1:
+    case Codec::kQ4_K:
+      return rows<Kind::kFour, true, true>;
+    case Codec::kQ5_0:
+      return rows<Kind::kFive, false, true>;
+    case Codec::kQ5_1:
+    case Codec::kQ5_K:
+      return rows<Kind::kFive, true, true>;
+    case Codec::kQ6_K:
+      return rows<Kind::kSix, false, true>;
+    case Codec::kQ8_0:
+      return rows<Kind::kByte, false, true>;
+    case Codec::kInt8Row:
+      return rows<Kind::kByte, false, false>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace berth::kernel::cpu
