@@ -36,4 +36,6 @@
   void gather_rows(const Context&, const quant::PackedMatrix& table, std::span<const int32_t> ids, float* y,           \
                    int64_t y_stride);                                                                                  \
   void softmax(const Context&, float* x, int64_t stride, int64_t rows, int64_t n);                                     \
+  int64_t argmax(const float* x, int64_t n);                                                                           \
+  bool all_finite(const float* x, int64_t n);                                                                          \
   }

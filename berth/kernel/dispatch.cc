@@ -15,7 +15,8 @@ namespace {
     .rope = NAMESPACE::rope, .kv_write = NAMESPACE::kv_write, .attention = NAMESPACE::attention,          \
     .apply = NAMESPACE::apply, .activate = NAMESPACE::activate, .add_residual = NAMESPACE::add_residual,  \
     .scale = NAMESPACE::scale, .divide = NAMESPACE::divide, .softcap = NAMESPACE::softcap,                \
-    .gather_rows = NAMESPACE::gather_rows, .softmax = NAMESPACE::softmax                                  \
+    .gather_rows = NAMESPACE::gather_rows, .softmax = NAMESPACE::softmax, .argmax = NAMESPACE::argmax,    \
+    .all_finite = NAMESPACE::all_finite                                                                   \
   }
 
 constexpr Operations kReference = BERTH_ROW("ref", ref, ref::linear);

@@ -33,6 +33,8 @@ struct Operations {
   decltype(&kernel::softcap) softcap;
   decltype(&kernel::gather_rows) gather_rows;
   decltype(&kernel::softmax) softmax;
+  decltype(&kernel::argmax) argmax;
+  decltype(&kernel::all_finite) all_finite;
 };
 
 // The row of an instruction set that this CPU has (the device was refused otherwise; CHECKed).

@@ -1,8 +1,5 @@
-// kernel/elementwise.cc — checks arguments once, then the instruction set's kernel; argmax and finiteness are here.
+// kernel/elementwise.cc — checks arguments once, then the instruction set's kernel.
 #include "berth/kernel/elementwise.h"
-
-#include <bit>
-#include <cmath>
 
 #include "berth/base/check.h"
 #include "berth/base/float_environment.h"
@@ -56,28 +53,7 @@ void softmax(const Context& context, float* x, int64_t stride, int64_t rows, int
   operations(context.isa).softmax(context, x, stride, rows, n);
 }
 
-int64_t argmax(const float* x, int64_t n) {
-  // Two passes that compilers vectorize: the largest with NaN noticed by bit pattern, then its first place.
-  uint32_t largest_magnitude = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu;
-    largest_magnitude = bits > largest_magnitude ? bits : largest_magnitude;
-  }
-  if (n <= 0 || largest_magnitude > 0x7F800000u) return -1;
-  float largest = x[0];
-  for (int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-  for (int64_t i = 0; i < n; ++i)
-    if (x[i] == largest) return i;
-  return -1;
-}
-
-bool all_finite(const float* x, int64_t n) {
-  uint32_t largest_magnitude = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu;
-    largest_magnitude = bits > largest_magnitude ? bits : largest_magnitude;
-  }
-  return largest_magnitude < 0x7F800000u;
-}
+int64_t argmax(const float* x, int64_t n) { return operations(best_isa()).argmax(x, n); }
+bool all_finite(const float* x, int64_t n) { return operations(best_isa()).all_finite(x, n); }
 
 }  // namespace berth::kernel

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "berth/kernel/dispatch.h"
 #include "berth/kernel/elementwise.h"
 #include "berth/kernel/norm.h"
 #include "berth/kernel/parity.h"
@@ -176,21 +177,40 @@ TEST(RowsParity, GatherRows) {
 }
 
 TEST(Argmax, TakesTheLargestThenTheLowestIndexAndNoticesNan) {
-  Random random(3);
-  std::vector<float> x = values(random, 5000, Inputs::kPlain);
-  x[4000] = x[77] = 100;
-  EXPECT_EQ(argmax(x.data(), 5000), 77);
-  EXPECT_EQ(argmax(x.data(), 77), argmax(x.data(), 76) >= 0 ? argmax(x.data(), 77) : -1);
-  x[10] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(argmax(x.data(), 5000), -1);
-  EXPECT_FALSE(all_finite(x.data(), 5000));
-  EXPECT_TRUE(all_finite(x.data(), 10));
-  const float zeros[] = {-0.0f, 0.0f, -1.0f};
-  EXPECT_EQ(argmax(zeros, 3), 0);
-  const float masked[] = {-std::numeric_limits<float>::infinity(), -5.0f};
-  EXPECT_EQ(argmax(masked, 2), 1);
-  EXPECT_FALSE(all_finite(masked, 2));
-  EXPECT_EQ(argmax(x.data(), 0), -1);
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Isa isa : available_isas()) {
+    const Operations& op = operations(isa);
+    SCOPED_TRACE(op.name);
+    Random random(3);
+    for (const int64_t n : {1, 5, 8, 16, 31, 64, 65, 200, 5000}) {
+      std::vector<float> x = values(random, n, Inputs::kPlain);
+      for (const int64_t at : {int64_t{0}, n / 3, n - 1}) {
+        std::vector<float> y = x;
+        y[static_cast<size_t>(n - 1)] = y[static_cast<size_t>(at)] = 100;
+        EXPECT_EQ(op.argmax(y.data(), n), at);
+        EXPECT_TRUE(op.all_finite(y.data(), n));
+        y[static_cast<size_t>(at)] = inf;
+        EXPECT_EQ(op.argmax(y.data(), n), at);
+        EXPECT_FALSE(op.all_finite(y.data(), n));
+        y[static_cast<size_t>(at)] = nan;
+        EXPECT_EQ(op.argmax(y.data(), n), -1);
+        EXPECT_FALSE(op.all_finite(y.data(), n));
+      }
+      const std::vector<float> masked(static_cast<size_t>(n), -inf);
+      EXPECT_EQ(op.argmax(masked.data(), n), 0);
+    }
+    const float zeros[] = {-0.0f, 0.0f, -1.0f};
+    EXPECT_EQ(op.argmax(zeros, 3), 0);
+    EXPECT_EQ(op.argmax(zeros, 0), -1);
+  }
+}
+
+TEST(Dispatch, TheForcedInstructionSetIsTheOneThatRuns) {
+  for (const Isa isa : available_isas())
+    EXPECT_TRUE(operations(isa).name.starts_with(isa_name(isa))) << operations(isa).name;
+  const auto same = [](Isa a, Isa b) { return operations(a).attention == operations(b).attention; };
+  for (const Isa a : available_isas())
+    for (const Isa b : available_isas()) EXPECT_EQ(same(a, b), a == b) << isa_name(a) << ", " << isa_name(b);
 }
 
 }  // namespace

@@ -175,4 +175,50 @@ void softmax(const Context& context, float* x, int64_t stride, int64_t rows, int
   });
 }
 
+int64_t argmax(const float* x, int64_t n) {
+  constexpr int kChains = 4;
+  constexpr int64_t kStep = kChains * F::kLanes;
+  const float low = -__builtin_inff();
+  F largest[kChains];
+  for (F& v : largest) v = F::of(low);
+  int64_t i = 0;
+  bool nan = false;
+  for (; i + kStep <= n; i += kStep) {
+    for (int j = 0; j < kChains; ++j) {
+      const F v = F::load(x + i + j * F::kLanes);
+      nan |= any_nan(v);
+      largest[j] = max(largest[j], v);
+    }
+  }
+  float m = low;
+  alignas(64) float lanes[F::kLanes];
+  for (const F& v : largest) {
+    v.store(lanes);
+    for (const float lane : lanes) m = std::max(m, lane);
+  }
+  for (; i < n; ++i) {
+    nan |= x[i] != x[i];
+    m = std::max(m, x[i]);
+  }
+  if (nan) return -1;
+  for (i = 0; i + F::kLanes <= n; i += F::kLanes)
+    if (any_equal(F::load(x + i), F::of(m))) break;
+  for (; i < n; ++i)
+    if (x[i] == m) return i;
+  return -1;
+}
+
+bool all_finite(const float* x, int64_t n) {
+  F zeros = F::of(0.0f);  // x - x is NaN for what is not finite, and stays
+  int64_t i = 0;
+  for (; i + F::kLanes <= n; i += F::kLanes) {
+    const F v = F::load(x + i);
+    zeros = zeros + (v - v);
+  }
+  if (any_nan(zeros)) return false;
+  for (; i < n; ++i)
+    if (!(x[i] - x[i] == 0)) return false;
+  return true;
+}
+
 }  // namespace berth::kernel::BERTH_TARGET

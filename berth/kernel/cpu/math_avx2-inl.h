@@ -70,6 +70,8 @@ BERTH_MATH F32x8 copysign(F32x8 magnitude, F32x8 sign) {
   return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.v), _mm256_and_ps(bit, sign.v))};
 }
 BERTH_MATH __m256 less(F32x8 a, F32x8 b) { return _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ); }
+BERTH_MATH bool any_nan(F32x8 a) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)) != 0; }
+BERTH_MATH bool any_equal(F32x8 a, F32x8 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)) != 0; }
 BERTH_MATH F32x8 select(__m256 mask, F32x8 where_true, F32x8 where_false) {
   return {_mm256_blendv_ps(where_false.v, where_true.v, mask)};
 }

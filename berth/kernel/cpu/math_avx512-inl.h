@@ -72,6 +72,8 @@ BERTH_MATH F32x16 copysign(F32x16 magnitude, F32x16 sign) {
   return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.v), _mm512_and_ps(bit, sign.v))};
 }
 BERTH_MATH __mmask16 less(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
+BERTH_MATH bool any_nan(F32x16 a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
+BERTH_MATH bool any_equal(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ) != 0; }
 BERTH_MATH F32x16 select(__mmask16 mask, F32x16 where_true, F32x16 where_false) {
   return {_mm512_mask_blend_ps(mask, where_false.v, where_true.v)};
 }

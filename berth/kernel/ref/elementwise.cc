@@ -102,4 +102,19 @@ void softmax(const Context&, float* x, int64_t stride, int64_t rows, int64_t n) 
   }
 }
 
+int64_t argmax(const float* x, int64_t n) {
+  int64_t best = -1;
+  for (int64_t i = 0; i < n; ++i) {
+    if (x[i] != x[i]) return -1;
+    if (best < 0 || x[i] > x[best]) best = i;
+  }
+  return best;
+}
+
+bool all_finite(const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (!(x[i] - x[i] == 0)) return false;
+  return true;
+}
+
 }  // namespace berth::kernel::BERTH_REF
