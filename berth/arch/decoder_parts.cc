@@ -85,29 +85,37 @@ void embedding(Builder& b, const Decoder& d, std::string_view name, const Decode
          {width, d.spec.embedding_dim > 0 ? "word_embed_proj_dim" : std::string(d.keys.hidden)});
 }
 
-void decoder_layers(Builder& b, const Decoder& d, const DecoderParts& parts) {
-  const auto list = b.open("layers", "ModuleList");
+void layer_list(Builder& b, const Decoder& d, std::string_view name, std::string_view layer_class,
+                const DecoderParts::LayerPart& fill) {
+  const auto list = b.open(name, "ModuleList");
   b.mark_layers();
-  const std::string layer_class = parts.named(parts.layer_class, "DecoderLayer");
   for (size_t i = 0; i < d.spec.layers.size(); ++i) {
-    const LayerSpec& layer = d.spec.layers[i];
     b.layer(static_cast<int32_t>(i));
     const auto scope = b.open(std::to_string(i), layer_class);
-    if (parts.attention) {
-      parts.attention(b, d, layer);
-    } else {
-      split_attention(b, d, layer, parts.named(parts.attention_class, "Attention"),
-                      parts.named(parts.norm_class, "RMSNorm"), parts.add_one);
-    }
-    if (parts.mlp) {
-      parts.mlp(b, d, layer);
-    } else {
-      gated_mlp(b, d, "mlp", parts.named(parts.mlp_class, "MLP"), inner_dim(d, layer.mlp), layer.mlp.bias);
-    }
-    layer_norms(b, d, layer, parts);
-    if (parts.layer_end) parts.layer_end(b, d, layer);
+    fill(b, d, d.spec.layers[i]);
   }
   b.layer(-1);
+}
+
+void decoder_layers(Builder& b, const Decoder& d, const DecoderParts& parts) {
+  const std::string norm_class = parts.named(parts.norm_class, "RMSNorm");
+  layer_list(b, d, "layers", parts.named(parts.layer_class, "DecoderLayer"),
+             [&](Builder& builder, const Decoder& decoder, const LayerSpec& layer) {
+               if (parts.attention) {
+                 parts.attention(builder, decoder, layer);
+               } else {
+                 split_attention(builder, decoder, layer, parts.named(parts.attention_class, "Attention"), norm_class,
+                                 parts.add_one);
+               }
+               if (parts.mlp) {
+                 parts.mlp(builder, decoder, layer);
+               } else {
+                 gated_mlp(builder, decoder, "mlp", parts.named(parts.mlp_class, "MLP"), inner_dim(decoder, layer.mlp),
+                           layer.mlp.bias);
+               }
+               layer_norms(builder, decoder, layer, parts);
+               if (parts.layer_end) parts.layer_end(builder, decoder, layer);
+             });
 }
 
 void rotary_embedding(Builder& b, const Decoder& d, std::string_view name, std::string_view class_name) {

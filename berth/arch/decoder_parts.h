@@ -37,6 +37,9 @@ void text_model(Builder& b, const Decoder& d, const DecoderParts& parts);
 // What text_model() is made of.
 void embedding(Builder& b, const Decoder& d, std::string_view name, const DecoderParts& parts);
 void decoder_layers(Builder& b, const Decoder& d, const DecoderParts& parts);
+// The list of layers alone: `fill` lays out the children of each.
+void layer_list(Builder& b, const Decoder& d, std::string_view name, std::string_view layer_class,
+                const DecoderParts::LayerPart& fill);
 // inv_freq and original_inv_freq, one pair for the whole model or one per layer type.
 void rotary_embedding(Builder& b, const Decoder& d, std::string_view name, std::string_view class_name);
 

@@ -1,0 +1,105 @@
+// arch/families/falcon.cc — Falcon: one class, three layouts of the fused projection, three shapes of the block, rope
+// or alibi. Its linear layers are a class of their own, which bitsandbytes does not replace.
+#include <array>
+#include <cmath>
+
+#include "berth/arch/decoder_parts.h"
+#include "berth/arch/rope.h"
+
+namespace berth::arch {
+namespace {
+
+void read_falcon(ConfigReader& config, Decoder& d) {
+  const int64_t hidden = config.integer("hidden_size", 4544, kWidthRange);
+  const TextDefaults defaults{.vocab = 65024,
+                              .hidden = 4544,
+                              .intermediate = std::min<int64_t>(4 * hidden, kWidthRange.max),
+                              .layers = 32,
+                              .heads = 71,
+                              .max_position = 2048,
+                              .eps = 1e-5,
+                              .tied = true,
+                              .activation = "gelu"};
+  TextKeys keys;
+  keys.intermediate = "ffn_hidden_size";
+  keys.kv_heads = "num_kv_heads";
+  keys.head_dim = "(hidden_size / num_attention_heads)";
+  keys.eps = "layer_norm_epsilon";
+  keys.activation = "activation";
+  const TextConfig text = read_decoder(config, d, defaults, keys);
+  const bool newer = config.boolean("new_decoder_architecture", false);
+  const bool multi_query = config.boolean("multi_query", true), alibi = config.boolean("alibi", false);
+  const bool parallel = newer || config.boolean("parallel_attn", true), bias = config.boolean("bias", false);
+  const int64_t norms = config.integer("num_ln_in_parallel_attn", newer ? 2 : 1, {1, 2});
+  d.spec.ropes = {read_rope(config, {}, text.head_dim, text.max_position)};
+  d.spec.final_norm = layer_norm(text.eps);
+  for (LayerSpec& layer : d.spec.layers) {
+    AttentionSpec& a = layer.attention;
+    a.kv_heads = static_cast<int32_t>(newer ? text.kv_heads : multi_query ? 1 : text.heads);
+    a.fused = newer         ? AttentionSpec::Fused::kQkvByKvHead
+              : multi_query ? AttentionSpec::Fused::kQkvRows
+                            : AttentionSpec::Fused::kQkvByHead;
+    a.qkv_bias = a.output_bias = bias;
+    if (alibi) {
+      a.rope = -1;
+      a.alibi = a.alibi_bf16 = true;
+    }
+    layer.input_norm = layer_norm(text.eps);
+    layer.parallel = parallel;
+    if (parallel) layer.parallel_order = LayerSpec::ParallelOrder::kMlpAttnThenH;
+    const bool second = parallel ? newer && norms == 2 : true;
+    layer.mlp_norm = second ? layer_norm(text.eps) : NormSpec{};
+    layer.mlp.gated = false;
+    layer.mlp.bias = bias;
+  }
+}
+
+void attention(Builder& b, const Decoder& d, const AttentionSpec& a) {
+  const auto scope = b.open("self_attention", "FalconAttention");
+  const Dim q = query_dim(d, a), k = key_dim(d, a);
+  other_linear(b, "query_key_value", "FalconLinear", {q.value + 2 * k.value, q.keys + " + 2 x keys"}, d.hidden(),
+               a.qkv_bias, Role::kQkv, Role::kQkvBias);
+  other_linear(b, "dense", "FalconLinear", d.hidden(), q, a.output_bias, Role::kO, Role::kOBias);
+  b.leaf("attention_dropout", "Dropout");
+}
+
+void decoder_layer(Builder& b, const Decoder& d, const LayerSpec& layer) {
+  attention(b, d, layer.attention);
+  {
+    const auto mlp = b.open("mlp", "FalconMLP");
+    plain_mlp(b, d, layer.mlp, "dense_h_to_4h", "dense_4h_to_h", "FalconLinear", "act", activation_class(d.activation));
+  }
+  const auto norm = [&](std::string_view name, const NormSpec& spec, Role weight, Role bias) {
+    b.norm(name, "LayerNorm", d.hidden(), spec, weight, bias);
+  };
+  if (layer.parallel && layer.mlp_norm.present()) {
+    norm("ln_attn", layer.input_norm, Role::kInputNorm, Role::kInputNormBias);
+    norm("ln_mlp", layer.mlp_norm, Role::kMlpNorm, Role::kMlpNormBias);
+    return;
+  }
+  if (!layer.parallel) norm("post_attention_layernorm", layer.mlp_norm, Role::kMlpNorm, Role::kMlpNormBias);
+  norm("input_layernorm", layer.input_norm, Role::kInputNorm, Role::kInputNormBias);
+}
+
+void build_falcon(const Decoder& d, Builder& b) {
+  const auto root = b.open("", d.architecture);
+  b.tree().no_split_classes = {"FalconDecoderLayer"};
+  {
+    const auto model = b.open("transformer", "FalconModel");
+    b.mark_base();
+    embedding(b, d, "word_embeddings", {});
+    layer_list(b, d, "h", "FalconDecoderLayer", decoder_layer);
+    b.norm("ln_f", "LayerNorm", d.hidden(), d.spec.final_norm, Role::kFinalNorm, Role::kFinalNormBias);
+    rotary_embedding(b, d, "rotary_emb", "FalconRotaryEmbedding");
+  }
+  head(b, d, "lm_head", "transformer.word_embeddings.weight");
+}
+
+constexpr std::array<std::string_view, 1> kClass{"FalconForCausalLM"};
+constexpr std::array<Family, 1> kFamilies{{{"falcon", "", kClass, read_falcon, build_falcon}}};
+
+}  // namespace
+
+std::span<const Family> falcon_families() { return kFamilies; }
+
+}  // namespace berth::arch
