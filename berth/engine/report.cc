@@ -8,7 +8,7 @@
 
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
-#include "berth/version.h"
+#include "berth/base/version.h"
 
 namespace berth::engine {
 namespace {
@@ -115,7 +115,7 @@ std::string plan_text(const OpenedModel& model, const PlannedModel& planned, con
 
 void write_plan(const OpenedModel& model, const PlannedModel& planned, const Options& options, JsonWriter& w) {
   const plan::Plan& p = planned.plan;
-  w.begin_object().member("format", "berth-plan-1").member("berth", kVersion);
+  w.begin_object().member("format", "berth-plan-1").member("berth", version());
   w.key("inputs").begin_object().key("options").begin_object();
   const Options defaults;
   std::map<std::string_view, std::string> default_text;
