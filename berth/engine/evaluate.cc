@@ -48,6 +48,22 @@ Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens
   return out;
 }
 
+Result<LogitsFile> LogitsFile::create(const std::string& path, int64_t rows, int64_t vocab) {
+  LogitsFile file;
+  TRY(auto writer, format::SafetensorsWriter::create(path, {{"logits", DType::kF32, {rows, vocab}, 0}}));
+  file.writer_.emplace(std::move(writer));
+  return file;
+}
+
+Status LogitsFile::append(std::span<const float> row) {
+  if (!writer_) return {};
+  TRY_STATUS(writer_->write(0, written_, std::as_bytes(row)));
+  written_ += row.size_bytes();
+  return {};
+}
+
+Status LogitsFile::finish() { return writer_ ? writer_->finish() : Status(); }
+
 Result<std::vector<int32_t>> read_token_file(const std::string& path) {
   TRY(const JsonDocument document, JsonDocument::parse_file(path));
   if (!document.root().is_array())

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "berth/base/result.h"
+#include "berth/format/write_safetensors.h"
 #include "berth/model/model.h"
 
 namespace berth::engine {
@@ -25,6 +27,20 @@ struct Evaluation {
 // Errors: kInvalidArgument for fewer than two tokens or more than the context holds.
 Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens,
                             const std::function<Status(int64_t position, std::span<const float>)>& on_row = {});
+
+// Logits of every position as one safetensors file: tensor "logits", [rows, vocab] F32. A default one writes nothing.
+class LogitsFile {
+ public:
+  LogitsFile() = default;
+  static Result<LogitsFile> create(const std::string& path, int64_t rows, int64_t vocab);
+  Status append(std::span<const float> row);
+  // Every row must have come. Without it nothing is left behind.
+  Status finish();
+
+ private:
+  std::optional<format::SafetensorsWriter> writer_;
+  uint64_t written_ = 0;
+};
 
 // A JSON list of token ids. Errors: kInvalidArgument naming the file and the first element that is none.
 Result<std::vector<int32_t>> read_token_file(const std::string& path);

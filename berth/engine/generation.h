@@ -52,6 +52,9 @@ void visit_generation_options(OptionsType& o, Visitor&& visit) {
   visit(OptionInfo{"ignore-eos", "", "", kText, "go on past end-of-sequence tokens"}, o.ignore_eos);
 }
 
+// {"messages": [..], "tools": [..], ...} rendered by the checkpoint's chat template (contract: berth template).
+Result<std::string> render_template(const std::string& model, std::string_view conversation_json, const Log& log);
+
 struct Message {
   std::string role, content;
 };

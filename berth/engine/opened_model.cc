@@ -48,6 +48,10 @@ Status apply_rules(OpenedModel& m, const Options& o) {
 
 }  // namespace
 
+Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log) {
+  return format::Checkpoint::open(model, log);
+}
+
 Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log) {
   OpenedModel m;
   TRY(auto checkpoint, format::Checkpoint::open(model, log));

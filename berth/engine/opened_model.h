@@ -34,6 +34,9 @@ struct OpenedModel {
   uint64_t parameters() const;
 };
 
+// The checkpoint alone: for commands that need its texts but not its architecture.
+Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log);
+
 // Errors: as Checkpoint::open and describe_model; kInvalidArgument for options that contradict one another.
 Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log);
 
