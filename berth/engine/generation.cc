@@ -8,6 +8,34 @@
 
 namespace berth::engine {
 
+namespace {
+
+using SpecialTokens = std::span<const std::pair<std::string, std::string>>;
+
+Result<std::string> render_json(const std::string& source, std::string_view json, SpecialTokens special_tokens) {
+  TRY(const auto parsed, text::ChatTemplate::parse(source));
+  TRY(const JsonDocument document, JsonDocument::parse(json));
+  TRY(const auto request, text::read_chat_request(document.root()));
+  return parsed.render(request.request, special_tokens);
+}
+
+}  // namespace
+
+Result<std::string> render_template(const std::string& model, std::string_view conversation_json, const Log& log) {
+  TRY(const auto checkpoint, open_checkpoint(model, log));
+  TRY(const auto source, checkpoint.chat_template());
+  if (!source)
+    return Error(ErrorCode::kUnsupported, "this model has no chat template", {"Use a chat (instruct) version of the model."});
+  TRY(const auto tokenizer, make_tokenizer(checkpoint));
+  auto rendered = render_json(*source, conversation_json, tokenizer.special_tokens());
+  if (!rendered && rendered.error().code == ErrorCode::kCorruptData && !JsonDocument::parse(conversation_json)) {
+    Error e = rendered.error().with_context("reading the conversation");
+    e.code = ErrorCode::kInvalidArgument;
+    return e;
+  }
+  return rendered;
+}
+
 Result<std::unique_ptr<Generator>> Generator::create(RunningModel& running) {
   std::unique_ptr<Generator> g(new Generator(running));
   const format::Checkpoint& checkpoint = *running.opened->checkpoint;
@@ -55,7 +83,7 @@ Result<std::vector<int32_t>> Generator::render(const std::vector<Message>& messa
   json.begin_object().key("messages").begin_array();
   for (const Message& m : messages) json.begin_object().member("role", m.role).member("content", m.content).end_object();
   json.end_array().member("add_generation_prompt", true).end_object();
-  TRY(const std::string rendered, text::render_chat_template(*chat_template_, json.str(), *tokenizer_));
+  TRY(const std::string rendered, render_json(*chat_template_, json.str(), tokenizer_->special_tokens()));
   // The template writes begin tokens itself.
   return tokenizer_->encode(rendered, false);
 }
