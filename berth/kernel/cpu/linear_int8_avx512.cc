@@ -28,6 +28,10 @@ using quant::Codec;
 
 enum class Kind { kBook, kFive, kSix, kByte };
 
+// Where scales come from, per step of 256 elements: nowhere (row scale), the expanded buffer (nested absmax, unusual
+// block sizes), fp32 absmax of 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16.
+enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kE8M0, kK45, kK6 };
+
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
 #define BERTH_INLINE inline __attribute__((always_inline))
@@ -39,12 +43,13 @@ struct Operands {
   bool offset;
 };
 
-// One row's place in the weight planes.
+// One row's place in the weight planes; s, m, sub as its Scale has them.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
-  const float* s;
-  const float* m;
+  const uint8_t* s;
+  const uint8_t* m;
+  const uint8_t* sub;
 };
 
 // 64 bytes of codes, or the first `bytes` of them.
@@ -140,48 +145,165 @@ BERTH_INLINE __m512 scale_sums(__m512i i, __m512i excess, const Operands& op, __
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), _mm512_mul_ps(dx, s), acc);
 }
 
-// Where each position of the reduced vector finds its word's scale among A's 8 (or 16) and B's.
-BERTH_INLINE __m512 spread_scales(const float* a, const float* b, __m512i index) {
-  return _mm512_permutex2var_ps(_mm512_castps256_ps512(_mm256_loadu_ps(a)), index,
-                                _mm512_castps256_ps512(_mm256_loadu_ps(b)));
+// --- scales of 8 words of the rows A and B, in the order of the reduced vector ---
+
+// Position -> word of A (0..7) or 8 + word of B.
+struct WordOrder {
+  uint8_t at[16];
+};
+template <Kind kKind>
+constexpr WordOrder kOrder = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
+template <>
+constexpr WordOrder kOrder<Kind::kByte> = {{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}};
+
+// The order as byte indices, and as 16- and 32-bit ones; constants once inlined.
+template <Kind kKind>
+BERTH_INLINE __m128i order8() {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(kOrder<kKind>.at));
+}
+template <Kind kKind>
+BERTH_INLINE __m256i order16() {
+  return _mm256_cvtepu8_epi16(order8<kKind>());
+}
+template <Kind kKind>
+BERTH_INLINE __m512i order32() {
+  return _mm512_cvtepu8_epi32(order8<kKind>());
+}
+
+struct PairScales {
+  __m512 s, m;  // kK6: of the words' first and second halves
+};
+
+BERTH_INLINE __m128i load16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+BERTH_INLINE __m128i load8_8(const uint8_t* a, const uint8_t* b) {
+  const __m128d low = _mm_load_sd(reinterpret_cast<const double*>(a));
+  return _mm_castpd_si128(_mm_loadh_pd(low, reinterpret_cast<const double*>(b)));
+}
+
+// 8 fp16 of A and of B.
+template <Kind kKind, bool kTail>
+BERTH_INLINE __m512 half_scales(const uint8_t* a, const uint8_t* b, int64_t words) {
+  const __mmask8 mask = static_cast<__mmask8>((1u << words) - 1);
+  const __m128i ha = kTail ? _mm_maskz_loadu_epi16(mask, a) : load16(a);
+  const __m128i hb = kTail ? _mm_maskz_loadu_epi16(mask, b) : load16(b);
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(ha), hb, 1);
+  return _mm512_cvtph_ps(_mm256_permutexvar_epi16(order16<kKind>(), both));
+}
+
+BERTH_INLINE int half_at(const uint8_t* p) { return p[0] | p[1] << 8; }
+
+// Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
+template <Kind kKind>
+BERTH_INLINE PairScales k45_scales(const Stream& a, const Stream& b, int64_t step) {
+  const uint8_t *pa = a.sub + step * 12, *pb = b.sub + step * 12;
+  const __m128i six = load8_8(pa, pb);  // sc0..3 mn0..3 of A, of B
+  const __m128i four = _mm_insert_epi32(_mm_loadu_si32(pa + 8), *reinterpret_cast<const int32_t*>(pb + 8), 1);
+  const __m128i nibbles =
+      _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(four, 0x50), _mm_setr_epi32(0, 4, 0, 4)), _mm_set1_epi8(15));
+  const __m128i first = _mm_and_si128(six, _mm_set1_epi8(63));
+  const __m128i second = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(six, 2), _mm_set1_epi8(0x30)), nibbles);
+  // Word w of A is byte w of `first` or byte w - 4 of `second` (16 + ...); B's stand 8 further; minima 4 further.
+  const __m128i word = order8<kKind>();
+  const __m128i of_row = _mm_and_si128(word, _mm_set1_epi8(7)), row = _mm_and_si128(word, _mm_set1_epi8(8));
+  const __m128i upper = _mm_and_si128(of_row, _mm_set1_epi8(4));
+  const __m128i where =
+      _mm_or_si128(_mm_or_si128(_mm_and_si128(of_row, _mm_set1_epi8(3)), row), _mm_slli_epi16(upper, 2));
+  const __m128i sc = _mm_permutex2var_epi8(first, where, second);
+  const __m128i mn = _mm_permutex2var_epi8(first, _mm_or_si128(where, _mm_set1_epi8(4)), second);
+  __m128i d = _mm_cvtsi32_si128(half_at(a.s + 2 * step));
+  d = _mm_insert_epi16(d, half_at(b.s + 2 * step), 1);
+  d = _mm_insert_epi16(d, half_at(a.m + 2 * step), 2);
+  d = _mm_insert_epi16(d, half_at(b.m + 2 * step), 3);
+  const __m128 of_rows =
+      _mm_xor_ps(_mm_cvtph_ps(d), _mm_setr_ps(0.0f, 0.0f, -0.0f, -0.0f));  // the minima are subtracted
+  const __m512 wide = _mm512_castps128_ps512(of_rows);
+  const __m512i row32 = _mm512_srli_epi32(order32<kKind>(), 3);
+  const __m512 ds = _mm512_permutexvar_ps(row32, wide);
+  const __m512 dm = _mm512_permutexvar_ps(_mm512_add_epi32(row32, _mm512_set1_epi32(2)), wide);
+  return {_mm512_mul_ps(ds, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(sc))),
+          _mm512_mul_ps(dm, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(mn)))};
+}
+
+// Q6_K: int8 scales of 16 elements.
+template <Kind kKind>
+BERTH_INLINE PairScales k6_scales(const Stream& a, const Stream& b, int64_t step) {
+  const __m256i both =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a.sub + step * 16)), load16(b.sub + step * 16), 1);
+  const __m128i first = _mm_add_epi8(order8<kKind>(), order8<kKind>());
+  const __m256i where =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(first), _mm_add_epi8(first, _mm_set1_epi8(1)), 1);
+  const __m256i sc = _mm256_permutexvar_epi8(where, both);
+  const __m128i d = _mm_insert_epi16(_mm_cvtsi32_si128(half_at(a.s + 2 * step)), half_at(b.s + 2 * step), 1);
+  const __m512 ds =
+      _mm512_permutexvar_ps(_mm512_srli_epi32(order32<kKind>(), 3), _mm512_castps128_ps512(_mm_cvtph_ps(d)));
+  return {_mm512_mul_ps(ds, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(sc)))),
+          _mm512_mul_ps(ds, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(sc, 1))))};
+}
+
+// `words`: how many of the step's words exist (kTail). Absent words get scale 0.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t step, int64_t words) {
+  const __m512i word = order32<kKind>();
+  PairScales p{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if (kScale == Scale::kHalf) {
+    p.s = half_scales<kKind, kTail>(a.s + step * 16, b.s + step * 16, words);
+    if (kMin) p.m = half_scales<kKind, kTail>(a.m + step * 16, b.m + step * 16, words);
+  } else if (kScale == Scale::kAbsmax) {
+    const __mmask8 mask = static_cast<__mmask8>((1u << (words + 1) / 2) - 1);
+    const float *fa = reinterpret_cast<const float*>(a.s + step * 16),
+                *fb = reinterpret_cast<const float*>(b.s + step * 16);
+    const __m128 sa = kTail ? _mm_maskz_loadu_ps(mask, fa) : _mm_loadu_ps(fa);
+    const __m128 sb = kTail ? _mm_maskz_loadu_ps(mask, fb) : _mm_loadu_ps(fb);
+    const __m512 both = _mm512_insertf32x4(_mm512_castps128_ps512(sa), sb, 1);
+    p.s = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 1), both);
+  } else if (kScale == Scale::kE8M0) {
+    const __mmask16 mask = static_cast<__mmask16>((1u << words) - 1);
+    __m128i e = load8_8(a.s + step * 8, b.s + step * 8);
+    if (kTail)
+      e = _mm_unpacklo_epi64(_mm_maskz_loadu_epi8(mask, a.s + step * 8), _mm_maskz_loadu_epi8(mask, b.s + step * 8));
+    const __m512i wide = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(e, order8<kKind>()));
+    const __mmask16 subnormal = _mm512_testn_epi32_mask(wide, wide);  // 2^-127
+    p.s = _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(_mm512_slli_epi32(wide, 23), subnormal, _mm512_set1_epi32(0x00400000)));
+  } else if (kScale == Scale::kK45) {
+    return k45_scales<kKind>(a, b, step);
+  } else if (kScale == Scale::kK6) {
+    return k6_scales<kKind>(a, b, step);
+  } else if (kScale == Scale::kBuffer) {
+    const __m512 both =
+        _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(reinterpret_cast<const float*>(a.s) + step * 8)),
+                           _mm256_loadu_ps(reinterpret_cast<const float*>(b.s) + step * 8), 1);
+    p.s = _mm512_permutexvar_ps(word, both);
+  }
+  return p;
 }
 
 // 8 words of the rows A and B added to their 16 lanes.
-template <Kind kKind, bool kMin, bool kScaled, bool kTail>
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
 BERTH_INLINE __m512 pair_step(const Stream& a, const Stream& b, int64_t step, const Int8Step& x, const Operands& op,
-                              int64_t tail_bytes, __m512 acc) {
+                              int64_t tail_words, __m512 acc) {
   const __m512 dx = _mm512_load_ps(x.dx);
   const __m512i sum = _mm512_load_si512(x.sum);
+  const PairScales scales = pair_scales<kKind, kMin, kScale, kTail>(a, b, step, tail_words);
   if (kKind == Kind::kByte) {
-    const __m512i ra = byte_dots<kTail>(a, step, x, tail_bytes), rb = byte_dots<kTail>(b, step, x, tail_bytes);
+    const __m512i ra = byte_dots<kTail>(a, step, x, tail_words * 32),
+                  rb = byte_dots<kTail>(b, step, x, tail_words * 32);
     const __m512i i = _mm512_add_epi32(_mm512_shuffle_i32x4(ra, rb, 0x88), _mm512_shuffle_i32x4(ra, rb, 0xdd));
-    if (!kScaled) return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(i, _mm512_slli_epi32(sum, 7))), dx, acc);
-    const __m512i where = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 16, 18, 20, 22, 17, 19, 21, 23);
-    return scale_sums(i, sum, op, dx, spread_scales(a.s + step * 8, b.s + step * 8, where), acc);
+    const __m512 dot = _mm512_cvtepi32_ps(_mm512_sub_epi32(i, _mm512_slli_epi32(sum, 7)));
+    return _mm512_fmadd_ps(dot, kScale == Scale::kNone ? dx : _mm512_mul_ps(dx, scales.s), acc);
   }
-  const __m512i a0 = nibble_dots<kKind, kTail>(a, step, 0, x, op, tail_bytes);
-  const __m512i a1 = nibble_dots<kKind, kTail>(a, step, 1, x, op, tail_bytes);
-  const __m512i b0 = nibble_dots<kKind, kTail>(b, step, 0, x, op, tail_bytes);
-  const __m512i b1 = nibble_dots<kKind, kTail>(b, step, 1, x, op, tail_bytes);
-  if (kKind ==
-      Kind::kSix) {  // blocks of 16: the first two partial sums of a word and the other two are runs of their own
+  const __m512i a0 = nibble_dots<kKind, kTail>(a, step, 0, x, op, tail_words * 16);
+  const __m512i a1 = nibble_dots<kKind, kTail>(a, step, 1, x, op, tail_words * 16);
+  const __m512i b0 = nibble_dots<kKind, kTail>(b, step, 0, x, op, tail_words * 16);
+  const __m512i b1 = nibble_dots<kKind, kTail>(b, step, 1, x, op, tail_words * 16);
+  if (kKind == Kind::kSix) {  // blocks of 16: a word's first two partial sums and its other two are runs of their own
     const __m512i ra = _mm512_add_epi32(pick32<0, 2>(a0, a1), pick32<1, 3>(a0, a1));
     const __m512i rb = _mm512_add_epi32(pick32<0, 2>(b0, b1), pick32<1, 3>(b0, b1));
-    const __m512 sa = _mm512_loadu_ps(a.s + step * 16), sb = _mm512_loadu_ps(b.s + step * 16);
-    const __m512i first = _mm512_setr_epi32(0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
-    acc = scale_sums(pick32<0, 2>(ra, rb), _mm512_load_si512(x.half_sum[0]), op, dx,
-                     _mm512_permutex2var_ps(sa, first, sb), acc);
-    return scale_sums(pick32<1, 3>(ra, rb), _mm512_load_si512(x.half_sum[1]), op, dx,
-                      _mm512_permutex2var_ps(sa, second, sb), acc);
+    acc = scale_sums(pick32<0, 2>(ra, rb), _mm512_load_si512(x.half_sum[0]), op, dx, scales.s, acc);
+    return scale_sums(pick32<1, 3>(ra, rb), _mm512_load_si512(x.half_sum[1]), op, dx, scales.m, acc);
   }
-  const __m512i where = _mm512_setr_epi32(0, 4, 16, 20, 1, 5, 17, 21, 2, 6, 18, 22, 3, 7, 19, 23);
-  const __m512i i = add_halves64(add_halves32(a0, a1), add_halves32(b0, b1));
-  acc = scale_sums(i, sum, op, dx, spread_scales(a.s + step * 8, b.s + step * 8, where), acc);
-  if (kMin) {
-    const __m512 m = spread_scales(a.m + step * 8, b.m + step * 8, where);
-    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(dx, m), acc);
-  }
+  acc = scale_sums(add_halves64(add_halves32(a0, a1), add_halves32(b0, b1)), sum, op, dx, scales.s, acc);
+  if (kMin) acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(dx, scales.m), acc);
   return acc;
 }
 
@@ -211,9 +333,8 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
     _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_NTA);
 }
 
-template <Kind kKind, bool kMin, bool kScaled>
+template <Kind kKind, bool kMin, Scale kScale>
 __m128 tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op) {
-  constexpr int64_t kCodeBytes = kKind == Kind::kByte ? 32 : 16;  // per word
   const Stream a = row[0], b = row[1], c = row[2], d = row[3];
   __m512 ab = _mm512_setzero_ps(), cd = _mm512_setzero_ps();
   const int64_t steps = k / 256;
@@ -222,12 +343,12 @@ __m128 tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& o
     prefetch<kKind>(b, step);
     prefetch<kKind>(c, step);
     prefetch<kKind>(d, step);
-    ab = pair_step<kKind, kMin, kScaled, false>(a, b, step, x[step], op, 0, ab);
-    cd = pair_step<kKind, kMin, kScaled, false>(c, d, step, x[step], op, 0, cd);
+    ab = pair_step<kKind, kMin, kScale, false>(a, b, step, x[step], op, 0, ab);
+    cd = pair_step<kKind, kMin, kScale, false>(c, d, step, x[step], op, 0, cd);
   }
-  if (const int64_t tail = k % 256 / 32 * kCodeBytes; tail != 0) {
-    ab = pair_step<kKind, kMin, kScaled, true>(a, b, steps, x[steps], op, tail, ab);
-    cd = pair_step<kKind, kMin, kScaled, true>(c, d, steps, x[steps], op, tail, cd);
+  if (const int64_t tail = k % 256 / 32; tail != 0) {
+    ab = pair_step<kKind, kMin, kScale, true>(a, b, steps, x[steps], op, tail, ab);
+    cd = pair_step<kKind, kMin, kScale, true>(c, d, steps, x[steps], op, tail, cd);
   }
   return _mm_add_ps(finish<kKind>(ab, cd), _mm_setzero_ps());
 }
@@ -264,12 +385,42 @@ Operands operands(const WeightView& w) {
 
 constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
 
-template <Kind kKind, bool kMin, bool kScaled>
+// Bytes of a row in the planes of its scales: those of s, m and sub.
+struct ScaleBytes {
+  int64_t s, m, sub;
+};
+template <bool kMin, Scale kScale>
+ScaleBytes scale_bytes(int64_t k) {
+  switch (kScale) {
+    case Scale::kAbsmax:
+      return {k / 16, 0, 0};
+    case Scale::kHalf:
+      return {k / 16, kMin ? k / 16 : 0, 0};
+    case Scale::kE8M0:
+      return {k / 32, 0, 0};
+    case Scale::kK45:
+      return {k / 128, k / 128, k / 256 * 12};
+    case Scale::kK6:
+      return {k / 128, 0, k / 16};
+    default:
+      return {0, 0, 0};
+  }
+}
+
+// A later row's scales: 256 bytes or a row ahead in this stream.
+BERTH_INLINE void prefetch_scales(const uint8_t* p, int64_t bytes) {
+  const int64_t ahead = bytes < 256 ? 256 : bytes;
+  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + ahead + at), _MM_HINT_T0);
+}
+
+template <Kind kKind, bool kMin, Scale kScale>
 void rows(const RowsTask& t) {
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, words = k / 32;
-  const int64_t scale_stride = (words + 7) / 8 * 8 * (kKind == Kind::kSix ? 2 : 1);
-  float* const buffer = reinterpret_cast<float*>(t.scratch);
+  const int64_t buffer_floats = (words + 7) / 8 * 8;
+  const int64_t row_bytes = kKind == Kind::kByte ? k : k / 2;
+  const int64_t high_words = kKind == Kind::kFive ? words : kKind == Kind::kSix ? 2 * words : 0;
+  const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
   const int64_t quarter = (t.row_count + 3) / 4;
   for (int64_t i = 0; i < quarter; ++i) {
     Stream stream[4];
@@ -278,26 +429,36 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      float* s = buffer + r * scale_stride;
-      float* m = buffer + (4 + r) * scale_stride;
-      if (kScaled) expand_scales_avx2(t.w, row, s, m);
-      const int64_t high_words = kKind == Kind::kFive ? words : kKind == Kind::kSix ? 2 * words : 0;
-      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2), t.w.high + row * high_words, s, m};
+      stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words,
+                   static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
+                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m, t.w.sub_scales + row * bytes.sub};
+      if (kScale == Scale::kBuffer) {
+        float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
+        expand_scales_avx2(t.w, row, s, nullptr);
+        stream[r].s = reinterpret_cast<const uint8_t*>(s);
+      }
+      prefetch_scales(stream[r].s, bytes.s);
+      if (bytes.m != 0) prefetch_scales(stream[r].m, bytes.m);
+      if (bytes.sub != 0) prefetch_scales(stream[r].sub, bytes.sub);
     }
     for (int64_t m = 0; m < t.m; ++m) {
       alignas(16) float y[4];
-      _mm_store_ps(y,
-                   tile<kKind, kMin, kScaled>(stream, reinterpret_cast<const Int8Step*>(t.x + m * t.x_bytes), k, op));
+      _mm_store_ps(y, tile<kKind, kMin, kScale>(stream, reinterpret_cast<const Int8Step*>(t.x + m * t.x_bytes), k, op));
       for (int r = 0; r < 4; ++r) {
         float v = y[r];
         if (t.kappa != 1.0f) v = v * t.kappa;
-        if (t.w.codec == Codec::kInt8Row)
-          v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
+        if (kScale == Scale::kNone) v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
         if (t.bias != nullptr) v = v + t.bias[n[r]];
         t.y[m * t.y_stride + n[r]] = v;
       }
     }
   }
+}
+
+// Absmax straight from its plane where every row begins with a block of 64; else from the buffer.
+void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
+  rows<Kind::kBook, false, Scale::kBuffer>(t);
 }
 
 }  // namespace
@@ -306,24 +467,28 @@ RowsFn rows_int8_avx512(Codec codec) {
   switch (codec) {
     case Codec::kNF4:
     case Codec::kFP4:
+      return rows_bnb;
     case Codec::kMXFP4:
+      return rows<Kind::kBook, false, Scale::kE8M0>;
     case Codec::kQ4_0:
     case Codec::kIQ4_NL:
-      return rows<Kind::kBook, false, true>;
+      return rows<Kind::kBook, false, Scale::kHalf>;
     case Codec::kQ4_1:
+      return rows<Kind::kBook, true, Scale::kHalf>;
     case Codec::kQ4_K:
-      return rows<Kind::kBook, true, true>;
+      return rows<Kind::kBook, true, Scale::kK45>;
     case Codec::kQ5_0:
-      return rows<Kind::kFive, false, true>;
+      return rows<Kind::kFive, false, Scale::kHalf>;
     case Codec::kQ5_1:
+      return rows<Kind::kFive, true, Scale::kHalf>;
     case Codec::kQ5_K:
-      return rows<Kind::kFive, true, true>;
+      return rows<Kind::kFive, true, Scale::kK45>;
     case Codec::kQ6_K:
-      return rows<Kind::kSix, false, true>;
+      return rows<Kind::kSix, false, Scale::kK6>;
     case Codec::kQ8_0:
-      return rows<Kind::kByte, false, true>;
+      return rows<Kind::kByte, false, Scale::kHalf>;
     case Codec::kInt8Row:
-      return rows<Kind::kByte, false, false>;
+      return rows<Kind::kByte, false, Scale::kNone>;
     default:
       return nullptr;
   }
