@@ -188,8 +188,9 @@ class Faults {
     }
     // A map may also use what has no budget at all.
     for (const auto& [device, held] : weights_) {
+      const DeviceName& name = device;  // clang 14 captures no structured bindings
       const bool listed =
-          std::any_of(r_.limits.begin(), r_.limits.end(), [&](const DeviceLimit& l) { return l.device == device; });
+          std::any_of(r_.limits.begin(), r_.limits.end(), [&](const DeviceLimit& l) { return l.device == name; });
       if (listed || held == 0 || device.is_disk()) continue;  // the libraries never limit the disk
       add(MapFaultKind::kOverBudget,
           fmt::format("Device {} holds {} of weights but has no budget here.", device.text(), format_bytes(held)),

@@ -115,6 +115,7 @@ class Inference {
       : model_(model),
         options_(options),
         hf_(model.library() == Library::kTransformers),
+        repaired_(hf_ && options.revision != Revision::kBefore47203),
         largest_(model),
         queue_(model, largest_) {
     for (const auto& [name, bytes] : budgets.entries) devices_.push_back({name, bytes});
@@ -230,9 +231,9 @@ class Inference {
         return std::nullopt;
       }
       const bool known = std::find(out.entries.begin(), out.entries.end(), *it) != out.entries.end();
-      if (hf_ && known) continue;
+      if (repaired_ && known) continue;
       out.entries.push_back(*it);
-      out.total += hf_ ? model_.item(*it).size : model_.item(*it).size - size_of_name(p);
+      out.total += repaired_ ? model_.item(*it).size : model_.item(*it).size - size_of_name(p);
     }
     return out;
   }
@@ -270,7 +271,7 @@ class Inference {
         return true;
       }
     }
-    if (hf_ || !(d.used + item.size < d.budget - reserve)) {
+    if (repaired_ || !(d.used + item.size < d.budget - reserve)) {
       if (can_split(x)) {
         queue_.push_all_front(parts(x));
         big_ = queue_.largest_of_modules(names_);
@@ -307,7 +308,7 @@ class Inference {
 
   // 4.6: a block that owns parameters which need no place is taken apart instead of leaving the device.
   bool leave_parameters_out(int32_t x, const Number& total) {
-    if (!hf_ || no_placement_.empty() || !model_.item(x).is_module() || !model_.item(x).is_block) return false;
+    if (!repaired_ || no_placement_.empty() || !model_.item(x).is_module() || !model_.item(x).is_block) return false;
     if (at_ + 1 >= devices_.size()) return false;
     const Device& next = devices_[at_ + 1];
     if (!next.name.is_accelerator() || next.holds(total, Number())) return false;
@@ -399,6 +400,7 @@ class Inference {
   const Model& model_;
   const InferOptions& options_;
   const bool hf_;
+  const bool repaired_;  // Transformers since #46625
   LargestLayers largest_;
   Queue queue_;
   std::vector<Device> devices_;

@@ -20,6 +20,8 @@ namespace berth::plan::compat {
 struct InferOptions {
   bool offload_buffers = false;
   bool fallback_allocation = false;  // accelerate only
+  Revision revision =
+      Revision::kCurrent;  // Transformers only; before #46625 it split and counted ties as accelerate does
   // Transformers' _no_placement_params: parameter paths relative to a block. Not empty: cleaning is off too.
   std::vector<std::string> no_placement;
 };

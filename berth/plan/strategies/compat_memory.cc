@@ -87,6 +87,31 @@ Number mean_of_final_modules(const Model& model) {
   return Number::real(sum.as_double() / static_cast<double>(std::max<int64_t>(count, 1))).truncated();
 }
 
+// Transformers' block: every module that must stay whole counts.
+Outcome<Number> largest_block(const Model& model) {
+  std::optional<Number> most;
+  if (model.no_split().empty()) return Number();
+  for (const int32_t m : model.named_modules())
+    if (model.item(m).is_block) most = most ? max_of(*most, model.item(m).size) : model.item(m).size;
+  if (most) return *most;
+  return Raised{"ValueError", fmt::format("no module of the classes that must stay whole ({}) exists in the model",
+                                          fmt::join(model.no_split(), ", "))};
+}
+
+// Transformers' layer statistic: over the bytes each module owns directly, the largest or, before #47211, int(mean).
+Number own_bytes(const Model& model, bool largest) {
+  Number most, sum;
+  int64_t count = 0;
+  for (const Item& item : model.items()) {
+    if (!item.is_module() || !item.owns_sized) continue;
+    most = max_of(most, item.own);
+    sum += item.own;
+    ++count;
+  }
+  if (largest) return most;
+  return Number::real(sum.as_double() / static_cast<double>(std::max<int64_t>(count, 1))).truncated();
+}
+
 }  // namespace
 
 Number* Budgets::find(const DeviceName& device) {
@@ -205,7 +230,8 @@ Budgets default_max_memory(Library library, const std::vector<uint64_t>& free_by
   return out;
 }
 
-Outcome<Budgets> balanced_memory(const Model& model, const Budgets& budgets, bool low_zero, bool unset) {
+Outcome<Budgets> balanced_memory(const Model& model, const Budgets& budgets, bool low_zero, bool unset,
+                                 Revision revision) {
   const bool hf = model.library() == Library::kTransformers;
   Budgets out = budgets;
   int64_t devices = 0;
@@ -230,24 +256,14 @@ Outcome<Budgets> balanced_memory(const Model& model, const Budgets& budgets, boo
   const Number total = model.root().size;
   Number per = total.floor_divided_by(low_zero ? devices - 1 : devices);
   Number block, layer;
-  if (hf) {
-    // Every block counts, and the largest tensor group that one module owns.
-    std::optional<Number> most;
-    if (!model.no_split().empty()) {
-      for (const int32_t m : model.named_modules())
-        if (model.item(m).is_block) most = most ? max_of(*most, model.item(m).size) : model.item(m).size;
-      if (!most)
-        return Raised{"ValueError",
-                      fmt::format("no module of the classes that must stay whole ({}) exists in the model",
-                                  fmt::join(model.no_split(), ", "))};
-      block = *most;
-    }
-    for (const Item& item : model.items())
-      if (item.is_module()) layer = max_of(layer, item.own);
+  if (hf && revision != Revision::kBefore47203) {
+    auto largest = largest_block(model);
+    if (raised(largest)) return std::get<Raised>(std::move(largest));
+    block = std::get<Number>(largest);
   } else {
     block = first_block_of_each_class(model);
-    layer = mean_of_final_modules(model);
   }
+  layer = !hf ? mean_of_final_modules(model) : own_bytes(model, revision == Revision::kCurrent);
   per += (Number::real(1.25) * max_of(block, layer)).truncated();
   std::vector<int64_t> ids;
   for (const auto& [name, bytes] : out.entries)

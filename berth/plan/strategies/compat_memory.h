@@ -71,7 +71,15 @@ Outcome<Budgets> read_max_memory(const std::vector<MemoryEntry>& entries);
 // disk. Transformers takes 90 % of the RAM.
 Budgets default_max_memory(Library library, const std::vector<uint64_t>& free_bytes, uint64_t available_ram);
 
+// Transformers' planner as it was, for showing what its repairs changed; accelerate still is as kBefore47203.
+enum class Revision {
+  kBefore47203,  // spring 2026: the first block of each class, the mean layer
+  kBefore47211,  // summer 2026: the largest block, the mean layer; splits whatever does not fit; ties counted once
+  kCurrent,      // 5.18 to 5.24: the largest block, the largest layer
+};
+
 // get_balanced_memory (3). `unset`: the user gave no max_memory, so that a single accelerator is cut to 90 %.
-Outcome<Budgets> balanced_memory(const Model& model, const Budgets& budgets, bool low_zero, bool unset);
+Outcome<Budgets> balanced_memory(const Model& model, const Budgets& budgets, bool low_zero, bool unset,
+                                 Revision revision = Revision::kCurrent);
 
 }  // namespace berth::plan::compat

@@ -215,7 +215,10 @@ class ModelBuilder {
         item.sized = true;
         item.size += bytes;
       }
-      if (chain.size() > 2) at(chain[1]).own += bytes;  // tensors of the root are in no module's own bytes
+      if (chain.size() > 2) {  // tensors of the root are in no module's own bytes
+        at(chain[1]).own += bytes;
+        at(chain[1]).owns_sized = true;
+      }
     }
     return {};
   }

@@ -49,6 +49,7 @@ struct Item {
   bool is_block = false;     // a module whose class is in the no-split list
   bool sized = false;        // the library's size table has this name
   bool any_buffers = false;  // modules: some buffer stands in the subtree
+  bool owns_sized = false;   // modules but the root: some tensor directly in it was counted here
   int32_t object = 0;        // module or tensor object
   int32_t class_id = -1;     // modules: index into Model::classes()
   Number size;               // bytes counted under this name; 0 where not sized

@@ -3,9 +3,14 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <map>
 #include <string>
 
+#include "berth/arch/golden_tree.h"
+#include "berth/arch/quantize_rules.h"
 #include "berth/arch/tree_json.h"
+#include "berth/base/file.h"
 #include "berth/plan/strategies/compat_accelerate.h"
 #include "berth/plan/strategies/compat_jsonl.h"
 #include "berth/plan/strategies/compat_transformers.h"
@@ -154,6 +159,97 @@ TEST(CompatReference, UnmetTieRaisesIndexError) {  // D14: "head." is found insi
             R"({"stage":"plan","type":"IndexError"})");
 }
 
+// What Transformers' repairs changed, on the cases that led to them (specification 7 and 9.6).
+CompatResult planned(const arch::ModuleTree& tree, Revision revision, std::vector<uint64_t> cards,
+                     std::optional<uint64_t> cpu, bool bnb = false) {
+  TransformersRequest r;
+  r.revision = revision;
+  r.quantizer = bnb ? Quantizer::kBitsandbytes : Quantizer::kNone;
+  r.max_memory.emplace();
+  for (size_t i = 0; i < cards.size(); ++i)
+    r.max_memory->push_back({std::to_string(i), Number::whole(static_cast<Wide>(cards[i]))});
+  if (cpu) r.max_memory->push_back({"cpu", Number::whole(static_cast<Wide>(*cpu))});
+  auto result = plan_as_transformers(tree, r);
+  EXPECT_TRUE(result) << (result ? "" : result.error().message);
+  return *std::move(result);
+}
+
+std::string layer_counts(const CompatResult& r, const arch::ModuleTree& tree, const std::string& block_class) {
+  std::map<DeviceName, int> counts;
+  arch::for_each_module(tree, [&](const std::string& path, const arch::Module& m) {
+    if (m.class_name == block_class) ++counts[*r.map->lookup(path)];
+  });
+  std::string s;
+  for (const auto& [device, n] : counts) s += device.text() + ":" + std::to_string(n) + " ";
+  return s;
+}
+
+arch::ModuleTree blocks_of(const std::vector<int>& sizes, int embed, int head) {
+  std::string inner;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    inner += ",[\"l" + std::to_string(i) + R"(",{"c":"Layer","m":[["a",{"c":"L","p":[["w",[)" +
+             std::to_string(sizes[i] / 2) + R"(],"i8"]]}],["b",{"c":"L","p":[["w",[)" +
+             std::to_string(sizes[i] - sizes[i] / 2) + R"(],"i8"]]}]]}])";
+  const auto leaf = [](const char* name, int n) {
+    return std::string("[\"") + name + R"(",{"c":"L","p":[["w",[)" + std::to_string(n) + R"(],"i8"]]}])";
+  };
+  const auto tree = arch::parse_tree_json(R"({"tree":{"c":"M","m":[)" + leaf("embed", embed) + inner + "," +
+                                              leaf("head", head) + R"(]},"no_split":["Layer"]})",
+                                          {.require_format = false});
+  EXPECT_TRUE(tree);
+  return *tree;
+}
+
+TEST(CompatRevisions, LargeEmbeddingsEmptiedCardsBefore47211) {  // D2, BR-006
+  const arch::ModuleTree tree = blocks_of(std::vector<int>(8, 5), 100, 100);
+  const CompatResult before = planned(tree, Revision::kBefore47211, {150, 150, 150, 150}, 1000);
+  EXPECT_EQ(before.balanced->find(DeviceName::accelerator(0))->text(), "76");
+  EXPECT_EQ(before.map->lookup("head")->text(), "cpu");
+  EXPECT_EQ(layer_counts(before, tree, "Layer"), "3:8 ");
+  const CompatResult now = planned(tree, Revision::kCurrent, {150, 150, 150, 150}, 1000);
+  EXPECT_EQ(now.map->lookup("head")->text(), "2");
+}
+
+TEST(CompatRevisions, SmallFirstLayersSetTheCapBefore47203) {  // D7
+  std::vector<int> sizes(3, 6);
+  sizes.insert(sizes.end(), 6, 130);
+  const arch::ModuleTree tree = blocks_of(sizes, 10, 10);
+  const CompatResult before = planned(tree, Revision::kBefore47203, {300, 300, 300, 300}, 1000);
+  EXPECT_EQ(before.map->lookup("head")->text(), "cpu");
+  EXPECT_EQ(layer_counts(before, tree, "Layer"), "0:3 1:1 2:1 3:2 cpu:2 ");
+  EXPECT_EQ(layer_counts(planned(tree, Revision::kBefore47211, {300, 300, 300, 300}, 1000), tree, "Layer"),
+            "0:4 1:2 2:2 3:1 ");
+}
+
+TEST(CompatRevisions, PublishedModelsBeforeAndAfter) {
+  const std::string folder = arch::shared_folder() + "/golden/device_maps/trees";
+  BERTH_NEED_SHARED(folder);
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  const auto nf4 = [](const char* name) {
+    auto golden = arch::read_golden_tree_named(name);
+    EXPECT_TRUE(golden);
+    const auto rules = arch::quantize_rules(golden->tree);
+    return arch::with_quantized_linears(golden->tree, *rules, arch::QuantizedLinear::kLinear4bit);
+  };
+  const arch::ModuleTree llama = nf4("Meta-Llama-3-8B");
+  const std::string block = "LlamaDecoderLayer";
+  EXPECT_EQ(layer_counts(planned(llama, Revision::kBefore47211, {24 * kGiB, 24 * kGiB}, {}, true), llama, block),
+            "0:4 1:28 ");
+  EXPECT_EQ(layer_counts(planned(llama, Revision::kCurrent, {24 * kGiB, 24 * kGiB}, {}, true), llama, block),
+            "0:14 1:18 ");
+  const std::vector<uint64_t> four(4, 24 * kGiB);
+  EXPECT_EQ(layer_counts(planned(llama, Revision::kBefore47211, four, {}, true), llama, block), "1:3 2:12 3:17 ");
+  EXPECT_EQ(layer_counts(planned(llama, Revision::kCurrent, four, {}, true), llama, block), "0:3 1:22 2:7 ");
+  // MiniMax-M3 in 4 bit (experts stay 16 bit) on 8 x 165 GiB, the case that started this planner: issue 46823.
+  const arch::ModuleTree m3 = nf4("MiniMax-M3");
+  for (const Revision r : {Revision::kBefore47203, Revision::kBefore47211, Revision::kCurrent}) {
+    const CompatResult result = planned(m3, r, std::vector<uint64_t>(8, 165 * kGiB), {}, true);
+    std::printf("[ counts   ] MiniMax-M3 nf4, 8 x 165 GiB, revision %d: layers %s%s\n", static_cast<int>(r),
+                layer_counts(result, m3, "MiniMaxM3VLDecoderLayer").c_str(), result.error ? "refused" : "");
+    EXPECT_EQ(result.error.has_value(), r == Revision::kBefore47203);
+  }
+}
+
 TEST(CompatJsonl, AnswersUnreadableLinesWithTheReason) {
   const auto answer = [](const std::string& line) { return plan_compat_line(line); };
   EXPECT_NE(answer("{").find(R"("id":null,"error":{"stage":"read","type":"corrupt_data"})"), std::string::npos);
@@ -248,7 +344,7 @@ TEST(CompatSpeed, PlansAHundredThousandModules) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->map->devices().size(), 9u);
   std::printf("[ counts   ] %d leaves on 8 devices: %.3f s\n", kLeaves, s);
-  EXPECT_LT(s, 10.0);  // loose: sanitizer builds and busy machines
+  EXPECT_LT(s, 30.0);  // loose: sanitizer builds and busy machines
 }
 
 }  // namespace

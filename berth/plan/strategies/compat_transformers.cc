@@ -28,7 +28,8 @@ Result<CompatResult> plan_as_transformers(const arch::ModuleTree& tree, const Tr
     budgets = default_max_memory(Library::kTransformers, request.free_bytes, request.available_ram);
   }
   if (request.mode != Mode::kSequential) {
-    auto balanced = balanced_memory(model, budgets, request.mode == Mode::kBalancedLow0, !request.max_memory);
+    auto balanced =
+        balanced_memory(model, budgets, request.mode == Mode::kBalancedLow0, !request.max_memory, request.revision);
     if (raised(balanced)) {
       out.error = CompatError{Stage::kBalance, std::get<Raised>(std::move(balanced))};
       return out;
@@ -45,6 +46,7 @@ Result<CompatResult> plan_as_transformers(const arch::ModuleTree& tree, const Tr
 
   InferOptions options;
   options.offload_buffers = request.offload_buffers;
+  options.revision = request.revision;
   options.no_placement = tree.no_placement;
   run_loop(model, options, out);
   if (out.map && request.quantizer == Quantizer::kBitsandbytes &&

@@ -32,6 +32,7 @@ struct TransformersRequest {
   std::function<std::optional<Number>(std::string_view)> counted_width;  // kOther: bytes an element by tensor path
   bool enable_fp32_cpu_offload = false;                                  // llm_int8_enable_fp32_cpu_offload
   bool offload_buffers = false;
+  Revision revision = Revision::kCurrent;
 };
 
 // Errors (of Berth, not of the library): kUnsupported for trees beyond Model::build's limits.
