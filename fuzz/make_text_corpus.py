@@ -43,9 +43,9 @@ def main():
     for kind in KINDS:
         tokenizer = json.loads((GOLDEN / "tokenizers" / "tiny" / kind / "tokenizer.json").read_text(encoding="utf-8"))
         put("tokenizer", kind, small(tokenizer) + "\0It's 12345 caf\u00e9 <s>  \u6f22\u5b57!\n\n")
-    for i, line in enumerate((GOLDEN / "tokenizers" / "malformed.jsonl").read_text(encoding="utf-8").splitlines()):
+    for i, line in enumerate((GOLDEN / "tokenizers" / "malformed.jsonl").read_text(encoding="utf-8").strip().split("\n")):
         put("tokenizer", f"malformed_{i:02}", json.loads(line)["json"])
-    lines = (GOLDEN / "chat_templates" / "features.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (GOLDEN / "chat_templates" / "features.jsonl").read_text(encoding="utf-8").strip().split("\n")
     for i, line in enumerate(lines):
         put("template", f"feature_{i:03}", json.loads(line)["template"])
 
