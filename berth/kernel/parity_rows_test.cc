@@ -83,7 +83,9 @@ TEST(RowsParity, Activations) {
                                                      {Activation::kGeluTanh, "gelu_tanh"},
                                                      {Activation::kGeluErf, "gelu_erf"},
                                                      {Activation::kRelu, "relu"}};
-  for (const auto& [act, name] : acts) {
+  for (const auto& entry : acts) {
+    const Activation act = entry.first;
+    const char* name = entry.second;
     over_shapes(parity, std::string(name) + " gated", [&](auto& c, auto& s, auto& x, auto, auto, auto& y) {
       activate(c, act, x.data(), s.n + 3, x.data() + 1, s.n + 3, s.rows, s.n, y.data(), s.n + 3);
     });
@@ -130,7 +132,9 @@ TEST(RowsParity, Rope) {
   };
   const std::pair<RopeLayout, const char*> layouts[] = {
       {RopeLayout::kHalves, "halves"}, {RopeLayout::kPairs, "pairs"}, {RopeLayout::kPairsToHalves, "pairs to halves"}};
-  for (const auto& [layout, name] : layouts) {
+  for (const auto& entry : layouts) {
+    const RopeLayout layout = entry.first;
+    const char* name = entry.second;
     for (const Case& c : {Case{3, 64, 64, 1}, Case{4, 128, 128, 70}, Case{2, 128, 64, 5}, Case{1, 8, 4, 3},
                           Case{5, 80, 80, 2}, Case{2, 100, 34, 9}, Case{1, 256, 256, 2}, Case{8, 192, 64, 40}}) {
       Row row;
