@@ -27,7 +27,7 @@ constexpr Model kModels[] = {
     {"smollm2-135m", 9, 3, 64}, {"qwen2.5-0.5b", 14, 2, 64}, {"gemma3-270m", 4, 1, 256}, {"llama3-8b", 32, 8, 128}};
 
 struct Layers {
-  Layers(const Model& model, DType dtype, int64_t context, int64_t layers) : model_(model) {
+  Layers(const Model& model, DType dtype, int64_t context, int64_t layers) {
     const int64_t capacity = (context + 127) / 128 * 128;
     const auto bytes = static_cast<size_t>(model.kv_heads * capacity * model.head_dim * (dtype == DType::kF32 ? 4 : 2));
     parity::Random random(1);
@@ -48,7 +48,6 @@ struct Layers {
   size_t bytes_per_layer = 0;
 
  private:
-  Model model_;
   std::vector<std::unique_ptr<parity::Aligned>> planes_;
 };
 
