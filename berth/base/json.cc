@@ -8,10 +8,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <unordered_set>
 
 #include <fmt/format.h>
 #include <simdjson.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "berth/base/check.h"
 #include "berth/base/file.h"
@@ -216,6 +219,17 @@ class FaultFinder {
   std::string why_;
 };
 
+// Seeded once per process, so that no file can hold keys that all collide.
+struct SeededHash {
+  size_t operator()(std::string_view key) const {
+    static const uint64_t seed = [] {
+      std::random_device device;
+      return (static_cast<uint64_t>(device()) << 32) ^ device();
+    }();
+    return XXH3_64bits_withSeed(key.data(), key.size(), seed);
+  }
+};
+
 // First key that occurs twice in one object, if any.
 std::optional<std::string_view> duplicate_key(const JsonView& view) {
   std::vector<JsonView> open{view};
@@ -236,7 +250,7 @@ std::optional<std::string_view> duplicate_key(const JsonView& view) {
         for (size_t j = 0; j < i; ++j)
           if (keys[i] == keys[j]) return keys[i];
     } else {
-      std::unordered_set<std::string_view> seen;
+      std::unordered_set<std::string_view, SeededHash> seen;
       seen.reserve(keys.size() * 2);
       for (const auto k : keys)
         if (!seen.insert(k).second) return k;

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 
 #include "berth/base/strings.h"
 #include "berth/format/gguf.h"
@@ -296,10 +297,12 @@ TEST(Checkpoint, OpensAHundredThousandTensorsQuickly) {
                "{\"metadata\": {\"total_size\": 200000}, \"weight_map\": {" + map + "}}");
   const std::string one = folder.write("single/model.safetensors", safetensors(single + "}", 200000));
   for (const std::string& model : {folder / "sharded", one}) {
-    double best = 1e9, first = 0;
+    double best = 1e9, first = 0, best_cpu = 1e9;
     for (int run = 0; run < 5; ++run) {
       const auto start = std::chrono::steady_clock::now();
+      const std::clock_t cpu = std::clock();
       const auto c = Checkpoint::open(model);
+      best_cpu = std::min(best_cpu, 1e3 * static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
       const double ms = milliseconds_since(start);
       ASSERT_TRUE(c) << c.error().message;
       ASSERT_EQ(c->tensors().size(), 100000u);
@@ -307,8 +310,8 @@ TEST(Checkpoint, OpensAHundredThousandTensorsQuickly) {
       if (run == 0) first = ms;
       best = std::min(best, ms);
     }
-    std::printf("[ measured ] %s: 100,000 tensors open in %.1f ms the first time, %.1f ms at best\n",
-                path_name(model).c_str(), first, best);
+    std::printf("[ measured ] %s: 100,000 tensors open in %.1f ms the first time, %.1f ms at best (%.1f ms of CPU)\n",
+                path_name(model).c_str(), first, best, best_cpu);
   }
 }
 
