@@ -139,7 +139,6 @@ void add_generation_options(CLI::App& app, engine::GenerationOptions& options) {
 
 Program::Program() {
   app.require_subcommand(1);
-  app.fallthrough();
   app.get_formatter()->column_width(34);
   app.set_version_flag("--version", std::string("berth ") + BERTH_VERSION_TEXT);
   commands = all_commands();
