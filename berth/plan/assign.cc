@@ -9,13 +9,24 @@
 #include "berth/base/check.h"
 #include "berth/base/json.h"
 #include "berth/base/strings.h"
+#include "berth/plan/prefill.h"
 
 namespace berth::plan {
 namespace {
 
-uint64_t weights_on(const machine::DeviceSpec& device, const sizing::Unit& unit) {
-  if (device.kind == machine::DeviceKind::kDisk) return unit.disk_bytes;
-  return device.kind == machine::DeviceKind::kCuda ? unit.stored_bytes_512 : unit.stored_bytes;
+CostModel model_of(const AssignRequest& r) { return CostModel::make(*r.units, *r.machine, r.budgets, r.shape, Rules{}); }
+
+Placement placement_of(const AssignRequest& r, std::span<const Assignment> assignments) {
+  CHECK(assignments.size() == r.units->units.size());
+  Placement p;
+  for (size_t u = 0; u < assignments.size(); ++u) {
+    CHECK(assignments[u].memory < r.machine->devices.size() && assignments[u].compute < r.machine->devices.size());
+    if (static_cast<int32_t>(u) < r.units->chain_size)
+      p.units.push_back({static_cast<int16_t>(assignments[u].compute), static_cast<int16_t>(assignments[u].memory)});
+    else
+      p.tables.push_back(static_cast<int16_t>(assignments[u].memory));
+  }
+  return p;
 }
 
 Error over_budget(const AssignRequest& r, std::span<const Assignment> assignments, size_t d, const DeviceUse& use) {
@@ -48,51 +59,35 @@ Error over_budget(const AssignRequest& r, std::span<const Assignment> assignment
   return e;
 }
 
-}  // namespace
-
-std::vector<DeviceUse> device_use(const AssignRequest& r, std::span<const Assignment> assignments) {
-  CHECK(assignments.size() == r.units->units.size());
-  const auto& devices = r.machine->devices;
-  CHECK(r.budgets.size() == devices.size());
-  std::vector<DeviceUse> use(devices.size());
-  for (size_t d = 0; d < devices.size(); ++d) {
+std::vector<DeviceUse> use_of(const AssignRequest& r, const CostModel& model, const Placement& placement) {
+  const std::vector<DeviceLoad> loads = model.loads(placement);
+  std::vector<DeviceUse> use(loads.size());
+  for (size_t d = 0; d < loads.size(); ++d) {
     use[d].id = r.budgets[d].map_name;
-    use[d].machine_id = devices[d].id;
+    use[d].machine_id = r.machine->devices[d].id;
     use[d].budget_bytes = r.budgets[d].budget_bytes;
     use[d].overhead_bytes = r.budgets[d].overhead_bytes;
     use[d].margin_bytes = r.budgets[d].margin_bytes;
-  }
-  std::vector<std::vector<int32_t>> copied_caches(devices.size());
-  for (size_t u = 0; u < assignments.size(); ++u) {
-    const sizing::Unit& unit = r.units->units[u];
-    const Assignment& a = assignments[u];
-    const bool is_table = static_cast<int32_t>(u) >= r.units->chain_size;
-    use[a.memory].weights_bytes += weights_on(devices[a.memory], unit);
-    DeviceUse& computing = use[is_table ? a.memory : a.compute];
-    computing.workspace_bytes = std::max(computing.workspace_bytes, unit.workspace_bytes);
-    computing.kv_bytes += unit.kv_bytes;
-    if (unit.kv_source >= 0) {
-      // A reader of another device's cache keeps a copy of it, one per source.
-      const size_t source_on = assignments[static_cast<size_t>(unit.kv_source)].compute;
-      auto& copies = copied_caches[a.compute];
-      if (source_on != a.compute && std::find(copies.begin(), copies.end(), unit.kv_source) == copies.end()) {
-        copies.push_back(unit.kv_source);
-        computing.kv_bytes += r.units->units[static_cast<size_t>(unit.kv_source)].kv_bytes;
-      }
-    }
-    if (a.access == Access::kStream) {
-      computing.staging_bytes = std::max(computing.staging_bytes, 2 * unit.grain_bytes);
-      if (devices[a.memory].kind == machine::DeviceKind::kDisk && devices[a.compute].is_accelerator())
-        for (size_t d = 0; d < devices.size(); ++d)
-          if (devices[d].kind == machine::DeviceKind::kCpu)
-            use[d].staging_bytes = std::max(use[d].staging_bytes, 2 * unit.grain_bytes);
-    }
+    use[d].weights_bytes = static_cast<uint64_t>(loads[d].weights);
+    use[d].kv_bytes = static_cast<uint64_t>(loads[d].kv);
+    use[d].workspace_bytes = static_cast<uint64_t>(loads[d].workspace);
+    use[d].staging_bytes = static_cast<uint64_t>(loads[d].staging);
   }
   return use;
 }
 
+double per_second(int64_t count, int64_t ps) { return ps > 0 ? static_cast<double>(count) * 1e12 / static_cast<double>(ps) : 0; }
+
+}  // namespace
+
+std::vector<DeviceUse> device_use(const AssignRequest& r, std::span<const Assignment> assignments) {
+  return use_of(r, model_of(r), placement_of(r, assignments));
+}
+
 Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignments) {
-  const std::vector<DeviceUse> use = device_use(r, assignments);
+  const CostModel model = model_of(r);
+  const Placement placement = placement_of(r, assignments);
+  std::vector<DeviceUse> use = use_of(r, model, placement);
   Plan plan;
   plan.strategy = r.strategy;
   plan.shape = r.shape;
@@ -100,24 +95,43 @@ Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignme
   for (size_t d = 0; d < use.size(); ++d) {
     const bool used = use[d].weights_bytes + use[d].kv_bytes + use[d].workspace_bytes + use[d].staging_bytes > 0;
     if (used && use[d].used() > use[d].budget_bytes) return over_budget(r, assignments, d, use[d]);
+  }
+  const Cost cost = model.cost(placement);
+  const PrefillPlan prefill = plan_prefill(model, *r.units, placement, r.stream, use);
+  plan.estimate.decode_tokens_per_s = per_second(r.shape.batch, cost.time_ps);
+  plan.estimate.prefill_tokens_per_s = per_second(r.shape.prefill_chunk, prefill.time_ps);
+  plan.estimate.cuts = cost.moves;
+  for (size_t d = 0; d < use.size(); ++d) {
+    const bool used = use[d].weights_bytes + use[d].kv_bytes + use[d].workspace_bytes + use[d].staging_bytes > 0;
     if (used || !r.budgets[d].left_out) plan.devices.push_back(use[d]);
   }
+  std::vector<std::pair<int32_t, size_t>> copied;  // shared caches that a device already has a copy of
   for (size_t u = 0; u < assignments.size(); ++u) {
     const sizing::Unit& unit = r.units->units[u];
+    const bool is_table = static_cast<int32_t>(u) >= r.units->chain_size;
+    // A table stored with a unit is where that is.
+    const size_t memory = is_table ? static_cast<size_t>(model.table_memory(static_cast<int>(u) - r.units->chain_size, placement))
+                                   : assignments[u].memory;
     PlacedUnit placed;
     placed.path = unit.path;
     placed.paths = unit.paths;
-    placed.device = use[assignments[u].memory].id;
-    placed.computed_on = use[assignments[u].compute].id;
-    placed.access = assignments[u].access;
-    placed.access_prefill = assignments[u].access;
-    placed.stored_bytes = weights_on(r.machine->devices[assignments[u].memory], unit);
+    placed.device = use[memory].id;
+    placed.computed_on = is_table ? placed.device : use[assignments[u].compute].id;
+    placed.access = is_table ? Access::kGather : model.access(placement.units[u]);
+    placed.access_prefill = is_table ? Access::kGather : prefill.access[u];
+    placed.stored_bytes = is_table && unit.stored_with >= 0 ? 0 : static_cast<uint64_t>(model.unit_weights(static_cast<int>(u), static_cast<int>(memory)));
     placed.touched_bytes = unit.touched_bytes;
     placed.kv_bytes = unit.kv_bytes;
+    if (!is_table && unit.kv_source >= 0) {
+      const auto source = static_cast<size_t>(unit.kv_source);
+      const std::pair<int32_t, size_t> copy{unit.kv_source, assignments[u].compute};
+      if (assignments[source].compute != assignments[u].compute && std::find(copied.begin(), copied.end(), copy) == copied.end()) {
+        copied.push_back(copy);
+        placed.kv_bytes += r.units->units[source].kv_bytes;
+      }
+    }
     placed.reason = assignments[u].reason;
     plan.units.push_back(std::move(placed));
-    if (u > 0 && static_cast<int32_t>(u) < r.units->chain_size && assignments[u].compute != assignments[u - 1].compute)
-      ++plan.estimate.cuts;
   }
   return plan;
 }

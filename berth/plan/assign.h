@@ -1,24 +1,26 @@
-// plan/assign.h — from "this unit lives there and computes there" to a Plan: sums, limits, refusals. Every strategy, custom
-// maps and --target's whole blocks end here, so every plan's arithmetic is this one.
+// plan/assign.h — from "this unit lives there and computes there" to a Plan: sums, limits, estimates. Every strategy and
+// every map of the user's own ends here, so every plan's arithmetic is that of cost.h.
 //
-// Memory of a device = weights stored + KV of units computed there + largest workspace of units computed (tables: stored)
+// Memory of a device = weights stored + KV of units computed there + largest workspace of units computed (tables: gathered)
 // there + staging for streamed units (2 grains) + overhead + margin <= budget (planner.md 2).
 //
 // Start reading at: assign.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "berth/base/result.h"
 #include "berth/machine/budget.h"
 #include "berth/machine/machine.h"
+#include "berth/plan/cost.h"
 #include "berth/plan/plan.h"
 #include "berth/sizing/units.h"
 
 namespace berth::plan {
 
-// For one unit, indices into machine.devices.
+// For one unit, indices into machine.devices. A table's `compute` is its `memory`: rows are gathered there.
 struct Assignment {
   size_t memory = 0;
   size_t compute = 0;
@@ -32,6 +34,8 @@ struct AssignRequest {
   std::span<const machine::DeviceBudget> budgets;  // one per machine device
   sizing::RunShape shape;
   std::string strategy;
+  // For prefill, whether what computes on the cpu may be brought to an accelerator where that is faster.
+  bool stream = false;
 };
 
 // Bytes that each device holds under an assignment, budgets aside.

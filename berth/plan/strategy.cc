@@ -2,17 +2,23 @@
 #include "berth/plan/strategy.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "berth/base/strings.h"
+#include "berth/plan/reason.h"
+#include "berth/plan/refusal.h"
+#include "berth/plan/strategies/balanced.h"
+#include "berth/plan/strategies/best.h"
 #include "berth/plan/strategies/sequential.h"
 
 namespace berth::plan {
 namespace {
 
-constexpr std::string_view kStrategies[] = {"sequential"};
+constexpr std::string_view kStrategies[] = {"best", "auto", "balanced", "balanced_low_0", "sequential"};
+constexpr int64_t kBoundEffort = 20000;  // for the certificate of other strategies
 
 bool is_under(std::string_view path, std::string_view ancestor) {
   return ancestor.empty() || path == ancestor || (path.starts_with(ancestor) && path[ancestor.size()] == '.');
@@ -69,21 +75,90 @@ Result<std::vector<std::optional<size_t>>> resolve_pins(const PlanRequest& r) {
   return out;
 }
 
+double seconds(int64_t ps) { return static_cast<double>(ps) / 1e12; }
+
+Certificate certificate_of(const BestResult& search, int64_t value_ps, bool optimal) {
+  Certificate c;
+  c.value_s = seconds(value_ps);
+  c.bound_s = seconds(std::min(search.bound_ps, value_ps));
+  c.gap_s = seconds(value_ps - std::min(search.bound_ps, value_ps));
+  c.bound_any_s = seconds(std::min(search.bound_any_ps, value_ps));
+  c.optimal = optimal;
+  c.family = search.family;
+  c.labels = static_cast<uint64_t>(search.labels);
+  return c;
+}
+
+Status known_strategy(const std::string& name) {
+  if (std::find(std::begin(kStrategies), std::end(kStrategies), name) != std::end(kStrategies)) return {};
+  const std::vector<std::string> names(std::begin(kStrategies), std::end(kStrategies));
+  return Error(ErrorCode::kInvalidArgument, fmt::format("there is no strategy {}{}", quoted(name), did_you_mean(name, names)),
+               {"Strategies are " + join(names, ", ") + "."});
+}
+
+// The placement of a strategy other than `best`; nothing where it has none.
+std::optional<Placement> place_by(const std::string& strategy, const CostModel& model) {
+  if (strategy == "sequential") return place_sequential(model);
+  return place_balanced(model, strategy == "balanced_low_0").placement;
+}
+
 }  // namespace
 
 std::span<const std::string_view> strategy_names() { return kStrategies; }
 
+Result<Rules> rules_of(const PlanRequest& request) {
+  Rules rules;
+  TRY(rules.pins, resolve_pins(request));
+  rules.tables = request.tables;
+  rules.target = request.target;
+  rules.offload = request.offload;
+  rules.stream = request.stream;
+  return rules;
+}
+
 Result<Plan> make_plan(const PlanRequest& request) {
-  TRY(const auto pins, resolve_pins(request));
+  TRY_STATUS(known_strategy(request.strategy));
+  if (request.assign.units->chain_size < 1)
+    return Error(ErrorCode::kInvalidArgument, "planning: the model has no unit that computes anything");
+  TRY(const Rules rules, rules_of(request));
   PlanRequest named = request;
-  named.assign.strategy = request.strategy;
-  return plan_sequential(named, pins);
+  named.assign.strategy = request.strategy == "auto" ? "best" : request.strategy;
+  named.assign.stream = request.stream;
+  const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
+                                          request.assign.shape, rules);
+  std::vector<std::string> warnings;
+  std::optional<Placement> placement;
+  if (named.assign.strategy != "best") {
+    placement = place_by(named.assign.strategy, model);
+    if (!placement) {
+      warnings.push_back(fmt::format("{} does not hold everything {}; this is the plan of best.", named.assign.strategy,
+                                     named.assign.strategy == "sequential" ? "in machine order" : "on accelerators"));
+      named.assign.strategy = "best";
+    }
+  }
+  const bool best = !placement.has_value();
+  const BestResult search = find_best(model, best ? request.effort : std::min(request.effort, kBoundEffort));
+  if (best) {
+    if (!search.placement) return refusal(named, rules, model, search);
+    placement = search.placement;
+  }
+  TRY(Plan plan, assign(named.assign, with_reasons(named.assign, model, rules, *placement)));
+  const Cost cost = model.cost(*placement);
+  plan.certificate = certificate_of(search, cost.time_ps, best ? search.optimal : search.optimal && cost.time_ps == search.bound_ps);
+  if (best && search.family == "scatter")
+    warnings.push_back("No plan with one run of layers per accelerator fits; this one visits accelerators more than once.");
+  if (best && !search.optimal && search.family != "scatter")
+    warnings.push_back(fmt::format("The search stopped at {} labels: the plan is at most {:.2f} % slower than the best one (--plan-effort).",
+                                   search.labels, 100.0 * plan.certificate->gap_s / std::max(plan.certificate->value_s, 1e-30)));
+  plan.warnings = std::move(warnings);
+  return plan;
 }
 
 Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
   const sizing::UnitTable& table = *request.assign.units;
   PlanRequest named = request;
   named.assign.strategy = "custom";
+  named.assign.stream = request.stream;
   std::vector<Assignment> assignments;
   for (size_t u = 0; u < table.units.size(); ++u) {
     const bool is_table = static_cast<int32_t>(u) >= table.chain_size;
@@ -107,9 +182,21 @@ Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
       device = d;
     }
     if (!device) return Error(ErrorCode::kInvalidArgument, fmt::format("the device map covers no device for {}", quoted(unit.path)));
-    assignments.push_back({*device, *device, is_table ? Access::kGather : Access::kCompute, "the map says so"});
+    size_t computes = *device;
+    if (request.assign.machine->devices[*device].kind == machine::DeviceKind::kDisk && !is_table) {
+      const auto cpu = request.assign.machine->cpu();
+      if (!request.stream || !cpu)
+        return Error(ErrorCode::kUnsupported, fmt::format("the device map puts {} on the disk, from where nothing can be computed here", quoted(unit.path)),
+                     {"Put it on the cpu or an accelerator."});
+      computes = *cpu;
+    }
+    const Access access = is_table ? Access::kGather : computes == *device ? Access::kCompute : Access::kStream;
+    assignments.push_back({*device, computes, access, "the map says so"});
   }
-  return assign(named.assign, assignments);
+  auto plan = assign(named.assign, assignments);
+  if (plan || plan.error().code != ErrorCode::kDoesNotFit) return plan;
+  TRY(const Rules rules, rules_of(request));
+  return with_remedies(request, rules, std::move(plan).error());
 }
 
 }  // namespace berth::plan

@@ -4,15 +4,18 @@
 // through assign() (assign.h), so no budget is ever exceeded.
 //
 // Non-goals: moving bytes (load/), measuring devices (device/probe.h), Transformers' own maps (strategies/compat_*.h).
-// Start reading at: make_plan; strategies/sequential.cc is the shortest strategy.
+// Start reading at: make_plan; strategies/sequential.cc is the shortest strategy, strategies/best.cc the default.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "berth/base/result.h"
 #include "berth/plan/assign.h"
+#include "berth/plan/cost.h"
 #include "berth/plan/device_map.h"
 
 namespace berth::plan {
@@ -23,18 +26,30 @@ struct Pin {
   std::string device;  // device-map name
 };
 
-enum class TablePlacement { kAuto, kAccelerator };
-enum class Target { kBerth, kTransformers, kLlamaCpp };
+// A change that a refusal may propose.
+struct Change {
+  enum class Kind { kLoadIn4Bit, kLoadIn8Bit, kKvDtype, kCtxSize, kBatch, kPrefillChunk };
+  Kind kind = Kind::kCtxSize;
+  int64_t value = 0;                // kCtxSize, kBatch, kPrefillChunk
+  DType kv_dtype = DType::kF16;     // kKvDtype
+};
+struct ChangedUnits {
+  sizing::UnitTable units;
+  sizing::RunShape shape;
+};
+// The units of the same model under a change; nothing where the change is not possible or changes nothing.
+using UnitsUnder = std::function<std::optional<ChangedUnits>(const Change&)>;
 
 struct PlanRequest {
-  AssignRequest assign;          // units, machine, budgets, shape; `strategy` is filled in
-  std::string strategy = "best"; // best, auto (= best), balanced, balanced_low_0, sequential
+  AssignRequest assign;           // units, machine, budgets, shape; `strategy` and `stream` are filled in
+  std::string strategy = "best";  // best, auto (= best), balanced, balanced_low_0, sequential
   std::vector<Pin> pins;
   TablePlacement tables = TablePlacement::kAuto;
   Target target = Target::kBerth;
-  bool offload = true;           // false: nothing may leave the accelerators (--no-offload)
-  bool stream = true;            // whether units may be streamed to where they compute
-  int64_t effort = 1000000;      // labels
+  bool offload = true;       // false: nothing may leave the accelerators (--no-offload)
+  bool stream = true;        // whether units may be streamed to where they compute
+  int64_t effort = 1000000;  // labels (--plan-effort)
+  UnitsUnder with_change;    // for remedies; may be empty
 };
 
 std::span<const std::string_view> strategy_names();
@@ -46,5 +61,8 @@ Result<Plan> make_plan(const PlanRequest& request);
 // A map of the user's own: every unit on the device that the most specific entry above it names. Errors: kInvalidArgument
 // (entries that match nothing, units without a device, units whose modules the map separates), kDoesNotFit.
 Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map);
+
+// Pins, tables, target and options as the rules of a cost model. Errors as make_plan's for pins.
+Result<Rules> rules_of(const PlanRequest& request);
 
 }  // namespace berth::plan

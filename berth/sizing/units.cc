@@ -79,6 +79,8 @@ class UnitMaker {
   void size_attention(Unit& unit, const arch::AttentionSpec& a) {
     const KvLayerSize kv = kv_layer_size(a, shape_);
     unit.kv_bytes = kv.total() * static_cast<uint64_t>(shape_.batch);
+    if (kv.positions > 0)
+      unit.kv_new_bytes = ceil_div<uint64_t>(kv.total(), static_cast<uint64_t>(kv.positions)) * static_cast<uint64_t>(shape_.batch);
     const int64_t keys = a.window > 0 ? std::min<int64_t>(shape_.ctx_size, a.window) : shape_.ctx_size;
     const uint64_t per_row = a.kind == arch::AttentionKind::kDeltaNet
                                  ? static_cast<uint64_t>(a.linear_value_heads) * a.linear_key_dim * a.linear_value_dim * 6

@@ -32,6 +32,7 @@ struct Unit {
   uint64_t stored_bytes_512 = 0;     // w with tensors rounded up to 512 bytes (CUDA)
   uint64_t touched_bytes = 0;        // t: weight bytes one decode step reads
   uint64_t kv_bytes = 0;             // v: for the context and batch; also read once a step
+  uint64_t kv_new_bytes = 0;         // of those, what one decode step writes: one position of every sequence
   int32_t kv_source = -1;            // unit whose cache it reads (KV sharing), -1: its own or none
   uint64_t flops = 0;                // f: of one decode step
   uint64_t input_bytes = 0;          // a: what enters, one decode step

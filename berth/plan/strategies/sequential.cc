@@ -1,146 +1,123 @@
-// plan/strategies/sequential.cc — fills devices in machine order, each run of units as long as it fits; then the cpu.
+// plan/strategies/sequential.cc — see sequential.h.
 //
-// Tables go first: to the cpu where there is room (their rows are cheap to gather), else to the first device that takes
-// them. Pins are counted before anything else. May refuse although a placement exists ("none found"); never exceeds a
-// budget, since every step is checked with device_use().
+// What has one place only (pins) is placed first, then tables: those that prefer the cpu there, the others on the first
+// accelerator that takes them. Then the chain, each unit on the first device from the current one on that takes it.
 #include "berth/plan/strategies/sequential.h"
 
-#include <optional>
-
-#include <fmt/format.h>
-
-#include "berth/base/bytes.h"
-#include "berth/base/json.h"
-#include "berth/base/strings.h"
+#include <algorithm>
+#include <vector>
 
 namespace berth::plan {
 namespace {
 
 class Filler {
  public:
-  Filler(const PlanRequest& request, std::vector<std::optional<size_t>> pins)
-      : r_(request), table_(*request.assign.units), devices_(request.assign.machine->devices), pins_(std::move(pins)) {}
+  explicit Filler(const CostModel& model) : m_(model) {
+    placement_.units.assign(static_cast<size_t>(m_.unit_count()), Place{-1, -1});
+    placement_.tables.assign(static_cast<size_t>(m_.table_count()), -1);
+  }
 
-  Result<Plan> fill() {
-    for (size_t d = 0; d < devices_.size(); ++d)
-      if (devices_[d].is_accelerator() && !r_.assign.budgets[d].left_out) order_.push_back(d);
-    for (size_t d = 0; d < devices_.size(); ++d)
-      if (devices_[d].kind == machine::DeviceKind::kCpu && (r_.offload || order_.empty())) order_.push_back(d);
-    placed_.assign(table_.units.size(), std::nullopt);
-    for (size_t u = 0; u < table_.units.size(); ++u)
-      if (pins_[u]) put(u, *pins_[u], "pinned");
-    TRY_STATUS(place_tables());
+  std::optional<Placement> fill() {
+    std::vector<Place> order;  // accelerators, the cpu, the disk used from the cpu, the disk used from accelerators
+    for (int d = 0; d < m_.device_count(); ++d)
+      if (m_.device(d).usable && m_.device(d).accelerator) order.push_back(same(d));
+    if (m_.cpu()) order.push_back(same(*m_.cpu()));
+    const size_t here = order.size();
+    for (const std::optional<int> memory : {m_.cpu(), m_.disk()})
+      for (size_t k = here; memory && k-- > 0;)
+        if (order[k].compute != *memory) order.push_back({order[k].compute, static_cast<int16_t>(*memory)});
+    for (int i = 0; i < m_.unit_count(); ++i)
+      if (only_memory(i) && !put_first(i, order, 0)) return std::nullopt;
+    for (int j = 0; j < m_.table_count(); ++j)
+      if (m_.table(j).stored_with < 0 && !put_table(j)) return std::nullopt;
     size_t at = 0;
-    for (int32_t u = 0; u < table_.chain_size; ++u) {
-      const auto unit = static_cast<size_t>(u);
-      if (placed_[unit]) continue;
-      while (at < order_.size() && !fits(unit, order_[at])) ++at;
-      if (at == order_.size()) return refuse(unit);
-      put(unit, order_[at], at == 0 ? "first device with room" : "the devices before are full");
+    for (int i = 0; i < m_.unit_count(); ++i) {
+      if (placement_.units[static_cast<size_t>(i)].compute >= 0) continue;
+      const auto k = put_first(i, order, at);
+      if (!k) return std::nullopt;
+      at = *k;
     }
-    // Tables stored with a unit follow it.
-    for (size_t u = 0; u < table_.units.size(); ++u)
-      if (table_.units[u].stored_with >= 0)
-        placed_[u] = placed_[static_cast<size_t>(table_.units[u].stored_with)], placed_[u]->access = Access::kGather;
-    std::vector<Assignment> out;
-    for (const auto& a : placed_) out.push_back(*a);
-    return assign(r_.assign, out);
+    if (!m_.fits(placement_)) return std::nullopt;
+    return placement_;
   }
 
  private:
-  void put(size_t unit, size_t device, std::string reason) {
-    const bool table = static_cast<int32_t>(unit) >= table_.chain_size;
-    placed_[unit] = Assignment{device, device, table ? Access::kGather : Access::kCompute, std::move(reason)};
+  static Place same(int d) { return {static_cast<int16_t>(d), static_cast<int16_t>(d)}; }
+
+  bool only_memory(int i) const {
+    const std::vector<Choice>& choices = m_.choices(i);
+    return !choices.empty() && std::all_of(choices.begin(), choices.end(), [&](const Choice& c) {
+      return c.place.memory == choices.front().place.memory;
+    });
   }
 
-  // What is placed so far, with `unit` on `device`: within the device's budget?
-  bool fits(size_t unit, size_t device) {
-    put(unit, device, "");
-    const bool ok = used(device) <= r_.assign.budgets[device].budget_bytes && r_.assign.budgets[device].budget_bytes > 0;
-    placed_[unit] = std::nullopt;
-    return ok;
+  bool allowed(int i, Place place) const {
+    const std::vector<Choice>& choices = m_.choices(i);
+    return std::any_of(choices.begin(), choices.end(), [&](const Choice& c) { return c.place == place; });
   }
 
-  uint64_t used(size_t device) const {
-    uint64_t weights = 0, kv = 0, workspace = 0;
-    for (size_t u = 0; u < placed_.size(); ++u) {
-      const sizing::Unit& unit = table_.units[u];
-      const bool follows = unit.stored_with >= 0 && placed_[static_cast<size_t>(unit.stored_with)] &&
-                           placed_[static_cast<size_t>(unit.stored_with)]->memory == device;
-      if (follows) workspace = std::max(workspace, unit.workspace_bytes);
-      if (!placed_[u] || placed_[u]->memory != device) continue;
-      weights += devices_[device].kind == machine::DeviceKind::kCuda ? unit.stored_bytes_512 : unit.stored_bytes;
-      kv += unit.kv_bytes;
-      workspace = std::max(workspace, unit.workspace_bytes);
+  std::optional<size_t> put_first(int i, const std::vector<Place>& order, size_t from) {
+    for (size_t k = from; k < order.size(); ++k) {
+      if (!allowed(i, order[k])) continue;
+      placement_.units[static_cast<size_t>(i)] = order[k];
+      if (fits()) return k;
+      placement_.units[static_cast<size_t>(i)] = Place{-1, -1};
     }
-    const machine::DeviceBudget& b = r_.assign.budgets[device];
-    return weights + kv + workspace + b.overhead_bytes + b.margin_bytes;
+    return std::nullopt;
   }
 
-  Status place_tables() {
-    std::vector<size_t> by_preference;
-    if (r_.tables == TablePlacement::kAuto && r_.offload)
-      for (size_t d = 0; d < devices_.size(); ++d)
-        if (devices_[d].kind == machine::DeviceKind::kCpu) by_preference.push_back(d);
-    by_preference.insert(by_preference.end(), order_.begin(), order_.end());
-    for (size_t u = static_cast<size_t>(table_.chain_size); u < table_.units.size(); ++u) {
-      if (placed_[u] || table_.units[u].stored_with >= 0) continue;
-      for (const size_t d : by_preference) {
-        if (!fits(u, d)) continue;
-        put(u, d, "a table: only the rows of the current tokens are read");
-        break;
+  bool put_table(int j) {
+    std::vector<int16_t> order = m_.table_choices(j);
+    if (m_.prefers_cpu(j)) order.insert(order.begin(), static_cast<int16_t>(*m_.cpu()));
+    for (const int16_t d : order) {
+      placement_.tables[static_cast<size_t>(j)] = d;
+      if (fits()) return true;
+    }
+    placement_.tables[static_cast<size_t>(j)] = -1;
+    return false;
+  }
+
+  // What is placed so far.
+  bool fits() const {
+    std::vector<DeviceLoad> loads(static_cast<size_t>(m_.device_count()));
+    const auto at = [&](int d) -> DeviceLoad& { return loads[static_cast<size_t>(d)]; };
+    std::vector<std::pair<int, int>> copied;
+    for (int i = 0; i < m_.unit_count(); ++i) {
+      const Place place = placement_.units[static_cast<size_t>(i)];
+      if (place.compute < 0) continue;
+      const CostModel::Unit& u = m_.unit(i);
+      at(place.memory).weights += m_.unit_weights(i, place.memory);
+      at(place.compute).kv += u.kv;
+      at(place.compute).workspace = std::max(at(place.compute).workspace, u.workspace);
+      if (place.memory != place.compute) {
+        at(place.compute).staging = std::max(at(place.compute).staging, 2 * u.grain);
+        if (m_.device(place.memory).kind == machine::DeviceKind::kDisk && m_.cpu())
+          at(*m_.cpu()).staging = std::max(at(*m_.cpu()).staging, 2 * u.grain);
       }
-      if (!placed_[u]) return refuse(u);
+      const std::pair<int, int> copy{u.kv_source, place.compute};
+      if (u.kv_source < 0 || placement_.units[static_cast<size_t>(u.kv_source)].compute == place.compute) continue;
+      if (std::find(copied.begin(), copied.end(), copy) != copied.end()) continue;
+      copied.push_back(copy);
+      at(place.compute).kv += m_.unit(u.kv_source).kv;
     }
-    return {};
+    for (int j = 0; j < m_.table_count(); ++j) {
+      const int holder = m_.table(j).stored_with;
+      const int memory = holder >= 0 ? placement_.units[static_cast<size_t>(holder)].memory : placement_.tables[static_cast<size_t>(j)];
+      if (memory < 0) continue;
+      if (holder < 0) at(memory).weights += m_.table_weights(j, memory);
+      if (const int g = m_.gatherer(memory); g >= 0) at(g).workspace = std::max(at(g).workspace, m_.table(j).workspace);
+    }
+    for (int d = 0; d < m_.device_count(); ++d)
+      if (at(d).total() > m_.device(d).budget) return false;
+    return true;
   }
 
-  Error refuse(size_t unit) {
-    const sizing::Unit& u = table_.units[unit];
-    size_t best = order_.empty() ? 0 : order_.front();
-    uint64_t least = UINT64_MAX, needed = 0;
-    for (const size_t d : order_) {
-      put(unit, d, "");
-      const uint64_t n = used(d);
-      placed_[unit] = std::nullopt;
-      const uint64_t over = n > r_.assign.budgets[d].budget_bytes ? n - r_.assign.budgets[d].budget_bytes : 0;
-      if (over < least) least = over, best = d, needed = n;
-    }
-    const machine::DeviceBudget& b = r_.assign.budgets[best];
-    JsonWriter details;
-    details.begin_object()
-        .member("device", b.map_name)
-        .member("module", u.path)
-        .member("needed_bytes", needed)
-        .member("available_bytes", b.budget_bytes)
-        .member("missing_bytes", least)
-        .member("proof", "none_found")
-        .key("remedies")
-        .begin_array()
-        .end_array()
-        .end_object();
-    Error e(ErrorCode::kDoesNotFit,
-            fmt::format("no placement was found: {} ({} of weights, {} of KV cache, {} of workspace) fits on no device after what "
-                        "is placed before it; least is missing on device {}: {} bytes",
-                        quoted(u.path), format_bytes(u.stored_bytes), format_bytes(u.kv_bytes), format_bytes(u.workspace_bytes),
-                        b.map_name, least),
-            {"Give a device more memory (--max-memory), use 4 bit (--load-in-4bit), or a smaller --ctx-size, --prefill-chunk or --batch."});
-    e.details_json = details.take();
-    return e;
-  }
-
-  const PlanRequest& r_;
-  const sizing::UnitTable& table_;
-  const std::vector<machine::DeviceSpec>& devices_;
-  std::vector<std::optional<size_t>> pins_;
-  std::vector<size_t> order_;
-  std::vector<std::optional<Assignment>> placed_;
+  const CostModel& m_;
+  Placement placement_;
 };
 
 }  // namespace
 
-Result<Plan> plan_sequential(const PlanRequest& request, const std::vector<std::optional<size_t>>& pins) {
-  return Filler(request, pins).fill();
-}
+std::optional<Placement> place_sequential(const CostModel& model) { return Filler(model).fill(); }
 
 }  // namespace berth::plan

@@ -1,14 +1,13 @@
-// plan/strategies/sequential.h — the strategy that fills devices in machine order.
+// plan/strategies/sequential.h — fills devices in machine order, each as long as its run fits; then the cpu, then the disk.
 #pragma once
 
 #include <optional>
-#include <vector>
 
-#include "berth/plan/strategy.h"
+#include "berth/plan/cost.h"
 
 namespace berth::plan {
 
-// `pins`: per unit the machine device it must live on, if any.
-Result<Plan> plan_sequential(const PlanRequest& request, const std::vector<std::optional<size_t>>& pins);
+// Nothing where filling in order gets stuck, although another order might fit.
+std::optional<Placement> place_sequential(const CostModel& model);
 
 }  // namespace berth::plan

@@ -1,0 +1,243 @@
+// plan/strategies/best.cc — see best.h.
+#include "berth/plan/strategies/best.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "berth/plan/strategies/labels.h"
+#include "berth/plan/strategies/lagrange.h"
+#include "berth/plan/strategies/scatter.h"
+#include "berth/plan/strategies/search_space.h"
+#include "berth/plan/strategies/table_combinations.h"
+#include "berth/plan/wide.h"
+
+namespace berth::plan {
+namespace {
+
+constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improving one bound
+constexpr size_t kWidths[] = {24, 400, SIZE_MAX};
+
+struct SubProblem {
+  std::unique_ptr<SearchSpace> space;
+  std::unique_ptr<Bound> bound;
+  int64_t open_bound = 0;  // least bound of what the last search left out
+  bool solved = false;
+};
+
+// More than any placement takes: a bound above it proves that nothing fits.
+int64_t most_time(const CostModel& m) {
+  Int128 sum = 0;
+  for (int i = 0; i < m.unit_count(); ++i) {
+    int64_t step = 0, move = 0;
+    for (const Choice& c : m.choices(i)) step = std::max(step, c.step_ps);
+    int64_t bytes = m.unit(i).input;
+    if (i + 1 == m.unit_count()) bytes = std::max(bytes, m.logits_bytes());
+    for (int a = 0; a < m.device_count(); ++a)
+      for (int b = 0; b < m.device_count(); ++b) move = std::max({move, m.way_ps(a, b, bytes), m.host_way_ps(b, bytes)});
+    sum += step + 2 * static_cast<Int128>(move);
+  }
+  for (int j = 0; j < m.table_count(); ++j) {
+    int64_t most = 0;
+    for (int a = 0; a < m.device_count(); ++a)
+      for (int b = 0; b < m.device_count(); ++b)
+        if (m.device(b).kind != machine::DeviceKind::kDisk) most = std::max(most, m.gather_ps(j, a, b));
+    sum += most;
+  }
+  return static_cast<int64_t>(std::min<Int128>(sum, kNoWalk - 1));
+}
+
+class BestSearch {
+ public:
+  BestSearch(const CostModel& model, int64_t effort, int64_t scatter_nodes)
+      : m_(model), effort_(std::max<int64_t>(effort, 1)), scatter_nodes_(scatter_nodes) {}
+
+  BestResult run() {
+    if (unit_fits_nowhere() || volume_exceeded()) return std::move(r_);
+    most_time_ = most_time(m_);
+    bool any_rule = false;
+    for (int j = 0; j < m_.table_count(); ++j) any_rule |= m_.prefers_cpu(j);
+    for (const bool by_rule : {true, false}) {
+      if (by_rule && !any_rule) continue;
+      r_.tables_by_rule = by_rule;
+      if (search(by_rule)) return std::move(r_);
+    }
+    return std::move(r_);
+  }
+
+ private:
+  bool unit_fits_nowhere() {
+    for (int i = 0; i < m_.unit_count(); ++i) {
+      const CostModel::Unit& u = m_.unit(i);
+      bool fits = false;
+      for (const Choice& c : m_.choices(i)) {
+        const bool streams = c.access == Access::kStream;
+        const int64_t shared = u.kv_source >= 0 ? m_.unit(u.kv_source).kv : 0;  // there as its own or as a copy
+        const int64_t computing =
+            u.kv + shared + u.workspace + (streams ? 2 * u.grain : m_.unit_weights(i, c.place.memory));
+        const int64_t storing = streams ? m_.unit_weights(i, c.place.memory) : 0;
+        bool ok = true;
+        if (streams && m_.device(c.place.memory).kind == machine::DeviceKind::kDisk && m_.device(c.place.compute).accelerator)
+          ok = 2 * u.grain <= m_.device(*m_.cpu()).budget;
+        fits |= ok && computing <= m_.device(c.place.compute).budget && storing <= m_.device(c.place.memory).budget;
+      }
+      if (fits) continue;
+      r_.proof = Proof::kUnit;
+      r_.proof_unit = i;
+      return true;
+    }
+    for (int j = 0; j < m_.table_count(); ++j) {
+      if (m_.table(j).stored_with >= 0) continue;
+      bool fits = false;
+      for (const int16_t d : m_.table_choices(j)) {
+        const int g = m_.gatherer(d);
+        const int64_t workspace = m_.table(j).workspace;
+        fits |= m_.table_weights(j, d) + (g == d ? workspace : 0) <= m_.device(d).budget &&
+                (g < 0 || g == d || workspace <= m_.device(g).budget);
+      }
+      if (fits) continue;
+      r_.proof = Proof::kUnit;
+      r_.proof_unit = m_.unit_count() + j;
+      return true;
+    }
+    return false;
+  }
+
+  bool volume_exceeded() {
+    int64_t needed = 0, available = 0;
+    int64_t disk = 0;
+    const auto add = [&](int index, const auto& memories, int64_t kv) {
+      int64_t least = INT64_MAX;
+      for (const int d : memories)
+        least = std::min(least, m_.device(d).kind == machine::DeviceKind::kDisk ? 0 : m_.unit_weights(index, d));
+      needed += kv + (least == INT64_MAX ? 0 : least);
+    };
+    for (int i = 0; i < m_.unit_count(); ++i) {
+      std::vector<int> memories;
+      for (const Choice& c : m_.choices(i)) memories.push_back(c.place.memory);
+      add(i, memories, m_.unit(i).kv);
+    }
+    for (int j = 0; j < m_.table_count(); ++j)
+      if (m_.table(j).stored_with < 0) add(m_.unit_count() + j, m_.table_choices(j), 0);
+    for (int d = 0; d < m_.device_count(); ++d)
+      if (m_.device(d).usable) (m_.device(d).kind == machine::DeviceKind::kDisk ? disk : available) += m_.device(d).budget;
+    r_.volume_needed = needed;
+    r_.volume_available = available;
+    if (needed <= available) return false;
+    r_.proof = Proof::kVolume;
+    return true;
+  }
+
+  bool search(bool by_rule) {
+    const TableCombinations combinations = table_combinations(m_, by_rule, false);
+    std::vector<SubProblem> problems;
+    int64_t any = kNoWalk;
+    bool machine_order = false;
+    for (const auto& c : combinations.all) {
+      auto space = SearchSpace::make(m_, c.tables, c.units);
+      if (!space) continue;
+      SubProblem p;
+      p.space = std::make_unique<SearchSpace>(std::move(*space));
+      int64_t work = 1;
+      for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
+      work *= p.space->unit_count();
+      const int passes = static_cast<int>(std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(combinations.all.size()), 3, 40));
+      p.bound = std::make_unique<Bound>(*p.space, true);
+      p.bound->ascend(passes, most_time_ + 1);
+      p.open_bound = p.bound->value();
+      if (p.bound->value() > most_time_) p.open_bound = kNoWalk, p.solved = true;
+      Bound all(*p.space, false);
+      all.ascend(40, most_time_ + 1);
+      any = std::min(any, all.value() > most_time_ ? kNoWalk : all.value());
+      machine_order |= p.space->machine_order;
+      problems.push_back(std::move(p));
+    }
+    std::stable_sort(problems.begin(), problems.end(),
+                     [](const SubProblem& a, const SubProblem& b) { return a.open_bound < b.open_bound; });
+    r_.root_bound_ps = problems.empty() ? kNoWalk : problems.front().open_bound;
+    r_.bound_any_ps = any;
+    r_.family = machine_order ? "runs in machine order" : "runs";
+    for (const size_t width : kWidths)
+      for (SubProblem& p : problems)
+        if (!p.solved) advance(p, width);
+    r_.bound_ps = kNoWalk;
+    bool all_solved = combinations.complete;
+    for (const SubProblem& p : problems) {
+      all_solved &= p.solved;
+      if (!p.solved) r_.bound_ps = std::min(r_.bound_ps, p.open_bound);
+    }
+    if (r_.placement) {
+      r_.proof = Proof::kNone;
+      r_.bound_ps = std::min(r_.bound_ps, r_.cost.time_ps);
+      r_.optimal = all_solved;
+      r_.bound_any_ps = std::min(r_.bound_any_ps, r_.bound_ps);
+      return true;
+    }
+    return scatter(by_rule, combinations.complete);
+  }
+
+  void advance(SubProblem& p, size_t width) {
+    std::optional<Cost> incumbent;
+    if (r_.placement) incumbent = r_.cost;
+    if (incumbent && p.open_bound > incumbent->time_ps) {
+      p.solved = true;
+      return;
+    }
+    if (r_.labels >= effort_ && width != kWidths[0]) return;
+    LabelResult found = search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - r_.labels, 1000));
+    r_.labels += found.labels;
+    if (found.found) {
+      r_.cost = found.cost;
+      r_.placement = p.space->placement(found.options, found.opens);
+    }
+    // What was dropped, and the bound from before, whichever says more.
+    p.open_bound = std::max(p.open_bound, std::min(found.dropped_bound, r_.placement ? r_.cost.time_ps : kNoWalk));
+    p.solved = found.dropped_bound == kNoWalk || (r_.placement && found.dropped_bound > r_.cost.time_ps);
+  }
+
+  bool scatter(bool by_rule, bool complete) {
+    if (r_.bound_any_ps >= kNoWalk && complete) {
+      r_.proof = Proof::kVolume;
+      return false;
+    }
+    std::vector<int16_t> forced(static_cast<size_t>(m_.table_count()), -1);
+    for (int j = 0; j < m_.table_count(); ++j)
+      if (by_rule && m_.prefers_cpu(j)) forced[static_cast<size_t>(j)] = static_cast<int16_t>(*m_.cpu());
+    const ScatterResult found = search_scatter(m_, forced, scatter_nodes_);
+    if (found.placement) {
+      r_.placement = found.placement;
+      r_.cost = m_.cost(*found.placement);
+      r_.family = "scatter";
+      r_.bound_any_ps = std::min(r_.bound_any_ps, r_.cost.time_ps);
+      r_.bound_ps = r_.bound_any_ps;
+      r_.optimal = false;
+      r_.proof = Proof::kNone;
+      return true;
+    }
+    r_.proof = found.exhausted ? Proof::kRuns : Proof::kNoneFound;
+    return false;
+  }
+
+  const CostModel& m_;
+  int64_t effort_, scatter_nodes_;
+  int64_t most_time_ = 0;
+  BestResult r_;
+};
+
+}  // namespace
+
+std::string_view proof_name(Proof proof) {
+  switch (proof) {
+    case Proof::kNone: return "none";
+    case Proof::kUnit: return "unit";
+    case Proof::kVolume: return "volume";
+    case Proof::kRuns: return "runs";
+    case Proof::kNoneFound: return "none_found";
+  }
+  return "none";
+}
+
+BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nodes) {
+  return BestSearch(model, effort, scatter_nodes).run();
+}
+
+}  // namespace berth::plan
