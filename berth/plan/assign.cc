@@ -1,9 +1,9 @@
 // plan/assign.cc — see assign.h.
 #include "berth/plan/assign.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
@@ -14,7 +14,9 @@
 namespace berth::plan {
 namespace {
 
-CostModel model_of(const AssignRequest& r) { return CostModel::make(*r.units, *r.machine, r.budgets, r.shape, Rules{}); }
+CostModel model_of(const AssignRequest& r) {
+  return CostModel::make(*r.units, *r.machine, r.budgets, r.shape, Rules{});
+}
 
 Placement placement_of(const AssignRequest& r, std::span<const Assignment> assignments) {
   CHECK(assignments.size() == r.units->units.size());
@@ -49,10 +51,12 @@ Error over_budget(const AssignRequest& r, std::span<const Assignment> assignment
       .end_array()
       .end_object();
   Error e(ErrorCode::kDoesNotFit,
-          fmt::format("device {} would hold {} bytes (weights {}, KV cache {}, workspace {}, staging {}, overhead {}, margin {}) and has "
+          fmt::format("device {} would hold {} bytes (weights {}, KV cache {}, workspace {}, staging {}, overhead {}, "
+                      "margin {}) and has "
                       "{}: {} bytes are missing; the largest module there is {}",
-                      use.id, use.used(), use.weights_bytes, use.kv_bytes, use.workspace_bytes, use.staging_bytes, use.overhead_bytes,
-                      use.margin_bytes, use.budget_bytes, missing, module.empty() ? "none" : quoted(module)),
+                      use.id, use.used(), use.weights_bytes, use.kv_bytes, use.workspace_bytes, use.staging_bytes,
+                      use.overhead_bytes, use.margin_bytes, use.budget_bytes, missing,
+                      module.empty() ? "none" : quoted(module)),
           {"Give the device more memory (--max-memory), move modules off it, or shrink the model (--load-in-4bit), the "
            "context (--ctx-size) or the batch."});
   e.details_json = details.take();
@@ -76,7 +80,9 @@ std::vector<DeviceUse> use_of(const AssignRequest& r, const CostModel& model, co
   return use;
 }
 
-double per_second(int64_t count, int64_t ps) { return ps > 0 ? static_cast<double>(count) * 1e12 / static_cast<double>(ps) : 0; }
+double per_second(int64_t count, int64_t ps) {
+  return ps > 0 ? static_cast<double>(count) * 1e12 / static_cast<double>(ps) : 0;
+}
 
 }  // namespace
 
@@ -110,8 +116,9 @@ Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignme
     const sizing::Unit& unit = r.units->units[u];
     const bool is_table = static_cast<int32_t>(u) >= r.units->chain_size;
     // A table stored with a unit is where that is.
-    const size_t memory = is_table ? static_cast<size_t>(model.table_memory(static_cast<int>(u) - r.units->chain_size, placement))
-                                   : assignments[u].memory;
+    const size_t memory =
+        is_table ? static_cast<size_t>(model.table_memory(static_cast<int>(u) - r.units->chain_size, placement))
+                 : assignments[u].memory;
     PlacedUnit placed;
     placed.path = unit.path;
     placed.paths = unit.paths;
@@ -119,13 +126,17 @@ Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignme
     placed.computed_on = is_table ? placed.device : use[assignments[u].compute].id;
     placed.access = is_table ? Access::kGather : model.access(placement.units[u]);
     placed.access_prefill = is_table ? Access::kGather : prefill.access[u];
-    placed.stored_bytes = is_table && unit.stored_with >= 0 ? 0 : static_cast<uint64_t>(model.unit_weights(static_cast<int>(u), static_cast<int>(memory)));
+    placed.stored_bytes =
+        is_table && unit.stored_with >= 0
+            ? 0
+            : static_cast<uint64_t>(model.unit_weights(static_cast<int>(u), static_cast<int>(memory)));
     placed.touched_bytes = unit.touched_bytes;
     placed.kv_bytes = unit.kv_bytes;
     if (!is_table && unit.kv_source >= 0) {
       const auto source = static_cast<size_t>(unit.kv_source);
       const std::pair<int32_t, size_t> copy{unit.kv_source, assignments[u].compute};
-      if (assignments[source].compute != assignments[u].compute && std::find(copied.begin(), copied.end(), copy) == copied.end()) {
+      if (assignments[source].compute != assignments[u].compute &&
+          std::find(copied.begin(), copied.end(), copy) == copied.end()) {
         copied.push_back(copy);
         placed.kv_bytes += r.units->units[source].kv_bytes;
       }

@@ -1,8 +1,8 @@
-// plan/assign.h — from "this unit lives there and computes there" to a Plan: sums, limits, estimates. Every strategy and
-// every map of the user's own ends here, so every plan's arithmetic is that of cost.h.
+// plan/assign.h — from "this unit lives there and computes there" to a Plan: sums, limits, estimates. Every strategy
+// and every map of the user's own ends here, so every plan's arithmetic is that of cost.h.
 //
-// Memory of a device = weights stored + KV of units computed there + largest workspace of units computed (tables: gathered)
-// there + staging for streamed units (2 grains) + overhead + margin <= budget (planner.md 2).
+// Memory of a device = weights stored + KV of units computed there + largest workspace of units computed (tables:
+// gathered) there + staging for streamed units (2 grains) + overhead + margin <= budget (planner.md 2).
 //
 // Start reading at: assign.
 #pragma once

@@ -27,7 +27,8 @@ CostModel CostModel::make(const sizing::UnitTable& units, const machine::Machine
   CHECK(budgets.size() == machine.devices.size());
   CHECK(units.chain_size >= 0 && static_cast<size_t>(units.chain_size) <= units.units.size());
   CostModel m;
-  // Each unit adds at most four terms (step, move, gather or host way, KV rows), each at most most_ps_ and the ways two.
+  // Each unit adds at most four terms (step, move, gather or host way, KV rows), each at most most_ps_ and the ways
+  // two.
   m.most_ps_ = (int64_t{1} << 58) / static_cast<int64_t>(units.units.size() + 2);
   // No sum of bytes overflows; budgets stay below the clamp, so that what was clamped fits nowhere.
   const int64_t most_bytes = (int64_t{1} << 60) / static_cast<int64_t>(units.units.size() + 2);
@@ -59,7 +60,7 @@ CostModel CostModel::make(const sizing::UnitTable& units, const machine::Machine
   for (size_t u = 0; u < units.units.size(); ++u) {
     const sizing::Unit& from = units.units[u];
     for (const Device& d : m.devices_)
-      m.weights_.push_back(clamped(d.kind == machine::DeviceKind::kDisk  ? from.disk_bytes
+      m.weights_.push_back(clamped(d.kind == machine::DeviceKind::kDisk   ? from.disk_bytes
                                    : d.kind == machine::DeviceKind::kCuda ? from.stored_bytes_512
                                                                           : from.stored_bytes));
     if (u < chain) {
@@ -199,7 +200,8 @@ int64_t CostModel::gather_ps(int j, int memory, int consumer_on) const {
     return ps(static_cast<uint64_t>(table_weights(j, consumer_on)), rate);
   }
   if (on_disk)
-    return ps(static_cast<uint64_t>(t.rows_bytes) + static_cast<uint64_t>(t.row_count * kDiskPage), device(memory).read) +
+    return ps(static_cast<uint64_t>(t.rows_bytes) + static_cast<uint64_t>(t.row_count * kDiskPage),
+              device(memory).read) +
            host_way_ps(consumer_on, t.rows_bytes);
   return way_ps(memory, consumer_on, t.rows_bytes);
 }
@@ -245,8 +247,7 @@ Cost CostModel::cost(const Placement& p) const {
   for (int j = 0; j < table_count(); ++j) {
     const int memory = table_memory(j, p);
     if (table(j).stored_with < 0) on_accelerator(memory, table_weights(j, memory));
-    if (unit_count() > 0)
-      cost.time_ps += gather_ps(j, memory, p.units[static_cast<size_t>(table(j).consumer)].compute);
+    if (unit_count() > 0) cost.time_ps += gather_ps(j, memory, p.units[static_cast<size_t>(table(j).consumer)].compute);
   }
   return cost;
 }

@@ -1,5 +1,5 @@
-// plan/cost.h — what a placement costs: time, moves and bytes, in integers. The one cost function of the search, of brute
-// force, of assign() and of explanations.
+// plan/cost.h — what a placement costs: time, moves and bytes, in integers. The one cost function of the search, of
+// brute force, of assign() and of explanations.
 //
 // Every chain unit has a computing device c (accelerator or cpu) and a memory m. One decode step takes
 //
@@ -7,9 +7,9 @@
 //   stream   m = cpu, c accelerator     the same + t / link(c)
 //   stream   m = disk                   the same + t / min(read(disk), link(c)); c = cpu: t / read(disk)
 //
-// plus, for each c(i) != c(i+1), the way of the activations; the host's way to the first unit and of the logits back; one
-// gather per table that is not in its consumer's memory; and the new rows of a shared KV cache for each device that reads a
-// copy. Nothing overlaps: T is the sum. Times are picoseconds, rounded up, so sums have no order.
+// plus, for each c(i) != c(i+1), the way of the activations; the host's way to the first unit and of the logits back;
+// one gather per table that is not in its consumer's memory; and the new rows of a shared KV cache for each device that
+// reads a copy. Nothing overlaps: T is the sum. Times are picoseconds, rounded up, so sums have no order.
 //
 // Devices are indices into machine.devices. Non-goals: which placement is best (strategies/).
 // Start reading at: CostModel.
@@ -98,7 +98,8 @@ class CostModel {
 
   // The arguments must outlive nothing: all numbers are copied. `budgets` has one entry per machine device.
   static CostModel make(const sizing::UnitTable& units, const machine::Machine& machine,
-                        std::span<const machine::DeviceBudget> budgets, const sizing::RunShape& shape, const Rules& rules);
+                        std::span<const machine::DeviceBudget> budgets, const sizing::RunShape& shape,
+                        const Rules& rules);
 
   int unit_count() const { return static_cast<int>(units_.size()); }
   int table_count() const { return static_cast<int>(tables_.size()); }
@@ -106,7 +107,7 @@ class CostModel {
   const Device& device(int d) const { return devices_[static_cast<size_t>(d)]; }
   const Unit& unit(int i) const { return units_[static_cast<size_t>(i)]; }
   const Table& table(int j) const { return tables_[static_cast<size_t>(j)]; }
-  std::optional<int> cpu() const { return cpu_; }    // where it may be used
+  std::optional<int> cpu() const { return cpu_; }  // where it may be used
   std::optional<int> disk() const { return disk_; }
   bool has_accelerator() const;
 
@@ -130,7 +131,8 @@ class CostModel {
   int64_t host_way_ps(int device, int64_t bytes) const;
   int64_t gather_ps(int j, int memory, int consumer_on) const;
   int64_t logits_bytes() const { return logits_bytes_; }
-  // The device on which a table's rows are gathered, whose workspace that needs: its memory, for the disk the cpu; -1: none.
+  // The device on which a table's rows are gathered, whose workspace that needs: its memory, for the disk the cpu; -1:
+  // none.
   int gatherer(int memory) const;
 
   // Whole placements.
@@ -158,7 +160,7 @@ class CostModel {
   std::vector<bool> prefers_cpu_;
   std::optional<int> cpu_, disk_;
   int64_t logits_bytes_ = 0;
-  int64_t most_ps_ = 0;  // of one term, so that sums cannot overflow
+  int64_t most_ps_ = 0;               // of one term, so that sums cannot overflow
   bool whole_table_travels_ = false;  // --target transformers: what is off the cards is brought there whole
 };
 

@@ -1,5 +1,5 @@
-// plan/plan.h — where every unit lives and computes, and what that costs: the value that planning makes and loading carries
-// out. Serializes to the contract's PLAN document (plan_json.h) and back.
+// plan/plan.h — where every unit lives and computes, and what that costs: the value that planning makes and loading
+// carries out. Serializes to the contract's PLAN document (plan_json.h) and back.
 //
 // Device names here are device-map names: "0" is the first accelerator, then "cpu" and "disk".
 // Start reading at: Plan.

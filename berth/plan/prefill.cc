@@ -9,13 +9,14 @@ namespace {
 // One chunk of a unit: it reads all it stores and the cache.
 int64_t chunk_ps(const CostModel& model, const sizing::Unit& unit, int device, int64_t weights) {
   const CostModel::Device& d = model.device(device);
-  return std::max(model.ps(static_cast<uint64_t>(weights) + unit.kv_bytes, d.read), model.ps(unit.prefill_flops, d.flops));
+  return std::max(model.ps(static_cast<uint64_t>(weights) + unit.kv_bytes, d.read),
+                  model.ps(unit.prefill_flops, d.flops));
 }
 
 }  // namespace
 
-PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units, const Placement& placement, bool stream,
-                         std::vector<DeviceUse>& use) {
+PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units, const Placement& placement,
+                         bool stream, std::vector<DeviceUse>& use) {
   PrefillPlan out;
   int before = -1;
   for (int i = 0; i < model.unit_count(); ++i) {
@@ -23,14 +24,17 @@ PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units,
     const Place place = placement.units[static_cast<size_t>(i)];
     const int64_t weights = model.unit_weights(i, place.compute);
     const auto input = static_cast<int64_t>(unit.prefill_input_bytes);
-    const auto way = [&](int to) { return before < 0 ? model.host_way_ps(to, input) : model.way_ps(before, to, input); };
+    const auto way = [&](int to) {
+      return before < 0 ? model.host_way_ps(to, input) : model.way_ps(before, to, input);
+    };
     int on = place.compute;
     Access access = model.access(place);
     int64_t time = chunk_ps(model, unit, on, weights) + way(on);
     const auto brought = [&](int d) {
       const CostModel::Device& memory = model.device(place.memory);
       const int64_t link = model.device(d).accelerator ? model.device(d).link : memory.read;
-      return model.ps(static_cast<uint64_t>(weights), memory.kind == machine::DeviceKind::kDisk ? std::min(link, memory.read) : link);
+      return model.ps(static_cast<uint64_t>(weights),
+                      memory.kind == machine::DeviceKind::kDisk ? std::min(link, memory.read) : link);
     };
     if (access == Access::kStream) time += brought(on);
     const bool away = !model.device(place.compute).accelerator && unit.kv_bytes == 0 && unit.kv_source < 0;

@@ -1,8 +1,8 @@
 // plan/prefill.h — how each unit is used while a prompt is read, and how fast that is.
 //
-// Memories are fixed by then. A unit that computes on the cpu is, for a whole chunk, often faster brought to the accelerator
-// that ran before it: arithmetic counts then, not one read. It is, if it keeps no KV cache, and if staging and workspace fit
-// in what is free there (planner.md 2).
+// Memories are fixed by then. A unit that computes on the cpu is, for a whole chunk, often faster brought to the
+// accelerator that ran before it: arithmetic counts then, not one read. It is, if it keeps no KV cache, and if staging
+// and workspace fit in what is free there (planner.md 2).
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 namespace berth::plan {
 
 struct PrefillPlan {
-  std::vector<Access> access;   // by chain unit
-  std::vector<int> computed_on; // by chain unit: where a chunk computes it
-  int64_t time_ps = 0;          // of one chunk
+  std::vector<Access> access;    // by chain unit
+  std::vector<int> computed_on;  // by chain unit: where a chunk computes it
+  int64_t time_ps = 0;           // of one chunk
 };
 
-// `use` (by machine device) takes the staging and workspace that this adds. `stream`: whether anything may be brought over.
-PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units, const Placement& placement, bool stream,
-                         std::vector<DeviceUse>& use);
+// `use` (by machine device) takes the staging and workspace that this adds. `stream`: whether anything may be brought
+// over.
+PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units, const Placement& placement,
+                         bool stream, std::vector<DeviceUse>& use);
 
 }  // namespace berth::plan

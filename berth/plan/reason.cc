@@ -19,8 +19,8 @@ class Reasons {
     const std::string stored = name(place.memory), computing = name(place.compute);
     if (pinned(i)) return fmt::format("pinned to {}", stored);
     if (place.memory != place.compute)
-      return fmt::format("no room on an accelerator: kept on {} and brought to {} for each use, {} a step", stored, computing,
-                         format_bytes(u.touched_bytes));
+      return fmt::format("no room on an accelerator: kept on {} and brought to {} for each use, {} a step", stored,
+                         computing, format_bytes(u.touched_bytes));
     if (!m_.device(place.compute).accelerator) {
       if (!m_.has_accelerator()) return "there is no accelerator";
       if (u.touched_bytes < u.stored_bytes)
@@ -32,7 +32,8 @@ class Reasons {
     if (before == place.compute) return fmt::format("follows the unit before it on {}", computing);
     if (before < 0) return fmt::format("the chain begins on {}", computing);
     for (int k = i - 1; k >= 0; --k)
-      if (p_.units[static_cast<size_t>(k)].compute == place.compute) return fmt::format("back on {} after the cpu", computing);
+      if (p_.units[static_cast<size_t>(k)].compute == place.compute)
+        return fmt::format("back on {} after the cpu", computing);
     return fmt::format("the run on {} begins here", computing);
   }
 
@@ -40,16 +41,19 @@ class Reasons {
     const sizing::Unit& u = r_.units->units[static_cast<size_t>(m_.unit_count() + j)];
     const int memory = m_.table_memory(j, p_);
     if (u.stored_with >= 0)
-      return fmt::format("the same tensor as {}: its rows are gathered there", r_.units->units[static_cast<size_t>(u.stored_with)].path);
+      return fmt::format("the same tensor as {}: its rows are gathered there",
+                         r_.units->units[static_cast<size_t>(u.stored_with)].path);
     if (pinned(m_.unit_count() + j)) return fmt::format("pinned to {}", name(memory));
     if (!m_.device(memory).accelerator && m_.has_accelerator())
-      return fmt::format("one step reads {} of its {}: the room on an accelerator is worth more", format_bytes(u.touched_bytes),
-                         format_bytes(u.stored_bytes));
+      return fmt::format("one step reads {} of its {}: the room on an accelerator is worth more",
+                         format_bytes(u.touched_bytes), format_bytes(u.stored_bytes));
     return "where the unit is that its rows enter, or the cheapest way from it";
   }
 
  private:
-  bool pinned(int u) const { return static_cast<size_t>(u) < rules_.pins.size() && rules_.pins[static_cast<size_t>(u)].has_value(); }
+  bool pinned(int u) const {
+    return static_cast<size_t>(u) < rules_.pins.size() && rules_.pins[static_cast<size_t>(u)].has_value();
+  }
   std::string name(int d) const {
     const std::string& n = r_.budgets[static_cast<size_t>(d)].map_name;
     return m_.device(d).accelerator ? "device " + n : "the " + n;
@@ -63,12 +67,14 @@ class Reasons {
 
 }  // namespace
 
-std::vector<Assignment> with_reasons(const AssignRequest& r, const CostModel& model, const Rules& rules, const Placement& p) {
+std::vector<Assignment> with_reasons(const AssignRequest& r, const CostModel& model, const Rules& rules,
+                                     const Placement& p) {
   const Reasons reasons(r, model, rules, p);
   std::vector<Assignment> out;
   for (int i = 0; i < model.unit_count(); ++i) {
     const Place place = p.units[static_cast<size_t>(i)];
-    out.push_back({static_cast<size_t>(place.memory), static_cast<size_t>(place.compute), model.access(place), reasons.of_unit(i)});
+    out.push_back({static_cast<size_t>(place.memory), static_cast<size_t>(place.compute), model.access(place),
+                   reasons.of_unit(i)});
   }
   for (int j = 0; j < model.table_count(); ++j) {
     const auto memory = static_cast<size_t>(model.table_memory(j, p));

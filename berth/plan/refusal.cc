@@ -1,9 +1,9 @@
 // plan/refusal.cc — see refusal.h.
 #include "berth/plan/refusal.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "berth/base/bytes.h"
 #include "berth/base/json.h"
@@ -36,11 +36,13 @@ class Remedies {
 
   std::vector<Remedy> find() {
     let_out();
-    fewer(Change::Kind::kPrefillChunk, r_.assign.shape.prefill_chunk, 16, "a prefill chunk of {} tokens", "--prefill-chunk {}");
+    fewer(Change::Kind::kPrefillChunk, r_.assign.shape.prefill_chunk, 16, "a prefill chunk of {} tokens",
+          "--prefill-chunk {}");
     fewer(Change::Kind::kCtxSize, r_.assign.shape.ctx_size, 128, "a context of {} positions", "--ctx-size {}");
     fewer(Change::Kind::kBatch, r_.assign.shape.batch, 1, "a batch of {} sequences", "--batch {}");
     Change kv{Change::Kind::kKvDtype, 0, DType::kF16};
-    if (dtype_info(r_.assign.shape.kv_dtype).block_bytes > 2) try_change(kv, "a KV cache in float16", "--kv-dtype float16");
+    if (dtype_info(r_.assign.shape.kv_dtype).block_bytes > 2)
+      try_change(kv, "a KV cache in float16", "--kv-dtype float16");
     try_change({Change::Kind::kLoadIn8Bit, 0, DType::kF16}, "weights in 8 bit", "--load-in-8bit");
     try_change({Change::Kind::kLoadIn4Bit, 0, DType::kF16}, "weights in 4 bit", "--load-in-4bit");
     more_memory();
@@ -83,7 +85,9 @@ class Remedies {
     return find_best(model, kTryEffort, kTryNodes).placement.has_value();
   }
 
-  void note(std::string change, uint64_t saves, std::string option) { found_.push_back({std::move(change), saves, std::move(option)}); }
+  void note(std::string change, uint64_t saves, std::string option) {
+    found_.push_back({std::move(change), saves, std::move(option)});
+  }
 
   // Host memory and the disk, where they are not used.
   void let_out() {
@@ -99,9 +103,12 @@ class Remedies {
     if (!base_.rules.offload && fits(s)) return note("host memory used as well", 0, "without --no-offload");
     const auto cpu = r_.assign.machine->cpu();
     if (use(cpu) && fits(s))
-      return note("host memory used as well", devices[*cpu].memory_bytes, fmt::format("--max-memory cpu={}", devices[*cpu].memory_bytes));
+      return note("host memory used as well", devices[*cpu].memory_bytes,
+                  fmt::format("--max-memory cpu={}", devices[*cpu].memory_bytes));
     const auto disk = r_.assign.machine->disk();
-    if (use(disk) && fits(s)) note("the disk used as well", devices[*disk].memory_bytes, fmt::format("--max-memory disk={}", devices[*disk].memory_bytes));
+    if (use(disk) && fits(s))
+      note("the disk used as well", devices[*disk].memory_bytes,
+           fmt::format("--max-memory disk={}", devices[*disk].memory_bytes));
   }
 
   bool try_change(const Change& change, const std::string& text, const std::string& option) {
@@ -135,7 +142,8 @@ class Remedies {
       (fits_with(middle * step) ? least : most) = middle;
     }
     const int64_t answer = least * step;
-    try_change({kind, answer, DType::kF16}, fmt::format(fmt::runtime(text), answer), fmt::format(fmt::runtime(option), answer));
+    try_change({kind, answer, DType::kF16}, fmt::format(fmt::runtime(text), answer),
+               fmt::format(fmt::runtime(option), answer));
   }
 
   void more_memory() {
@@ -153,8 +161,9 @@ class Remedies {
       const std::string name = base_.budgets[*d].map_name;
       // A cap can only rise as far as the device's memory.
       const bool has = devices[*d].memory_known && needed <= devices[*d].memory_bytes;
-      note(fmt::format("device {} with {} instead of {}", name, format_bytes(needed), format_bytes(base_.budgets[*d].budget_bytes)), *more,
-           has ? fmt::format("--max-memory {}", caps_with(*d, needed)) : "");
+      note(fmt::format("device {} with {} instead of {}", name, format_bytes(needed),
+                       format_bytes(base_.budgets[*d].budget_bytes)),
+           *more, has ? fmt::format("--max-memory {}", caps_with(*d, needed)) : "");
     }
   }
 
@@ -164,7 +173,8 @@ class Remedies {
     const auto& devices = r_.assign.machine->devices;
     for (size_t d = 0; d < devices.size(); ++d) {
       const machine::DeviceBudget& b = base_.budgets[d];
-      if (d == raised) parts.push_back(fmt::format("{}={}", b.map_name, bytes));
+      if (d == raised)
+        parts.push_back(fmt::format("{}={}", b.map_name, bytes));
       else if (devices[d].is_accelerator() ? devices[raised].is_accelerator() && !b.left_out : b.capped)
         parts.push_back(fmt::format("{}={}", b.map_name, b.budget_bytes));
     }
@@ -186,7 +196,11 @@ struct Shortage {
 void write_remedies(JsonWriter& out, const std::vector<Remedy>& remedies) {
   out.key("remedies").begin_array();
   for (const Remedy& r : remedies)
-    out.begin_object().member("change", r.change).member("saves_bytes", r.saves_bytes).member("option", r.option).end_object();
+    out.begin_object()
+        .member("change", r.change)
+        .member("saves_bytes", r.saves_bytes)
+        .member("option", r.option)
+        .end_object();
   out.end_array();
 }
 
@@ -198,7 +212,8 @@ std::vector<std::string> hints_of(const std::vector<Remedy>& remedies) {
     if (r.saves_bytes > 0) text += ": " + format_bytes(r.saves_bytes);
     hints.push_back(text + ".");
   }
-  if (hints.empty()) hints.push_back("No single change that was tried mends it: try several at once, or a smaller model.");
+  if (hints.empty())
+    hints.push_back("No single change that was tried mends it: try several at once, or a smaller model.");
   return hints;
 }
 
@@ -208,7 +223,9 @@ class Refusal {
       : r_(request), rules_(rules), m_(model), search_(search) {}
 
   Error make() const {
-    Shortage s = search_.proof == Proof::kUnit ? of_unit() : search_.proof == Proof::kVolume && exceeds() ? of_volume() : of_search();
+    Shortage s = search_.proof == Proof::kUnit                  ? of_unit()
+                 : search_.proof == Proof::kVolume && exceeds() ? of_volume()
+                                                                : of_search();
     s.proof = search_.proof;
     const std::vector<Remedy> remedies = find_remedies(r_, rules_);
     const uint64_t missing = s.needed > s.available ? s.needed - s.available : 0;
@@ -233,20 +250,27 @@ class Refusal {
   bool exceeds() const { return search_.volume_needed > search_.volume_available; }
 
   std::string text(const Shortage& s, uint64_t missing) const {
-    const std::string sizes = fmt::format("{} needed, {} there, {} missing", format_bytes(s.needed), format_bytes(s.available), format_bytes(missing));
+    const std::string sizes = fmt::format("{} needed, {} there, {} missing", format_bytes(s.needed),
+                                          format_bytes(s.available), format_bytes(missing));
     switch (s.proof) {
       case Proof::kUnit:
-        return fmt::format("{} with its KV cache and workspace fits on no device; nearest is device {}: {}", quoted(s.module), s.device, sizes);
+        return fmt::format("{} with its KV cache and workspace fits on no device; nearest is device {}: {}",
+                           quoted(s.module), s.device, sizes);
       case Proof::kVolume:
-        return fmt::format("the model does not fit: weights and KV cache are more than all devices ({}) together hold: {}; the largest module is {}",
-                           s.device, sizes, quoted(s.module));
+        return fmt::format(
+            "the model does not fit: weights and KV cache are more than all devices ({}) together hold: {}; the "
+            "largest module is {}",
+            s.device, sizes, quoted(s.module));
       case Proof::kRuns:
-        return fmt::format("no placement fits (all were tried): least is missing on device {}: {}; the largest module is {}", s.device, sizes,
-                           quoted(s.module));
+        return fmt::format(
+            "no placement fits (all were tried): least is missing on device {}: {}; the largest module is {}", s.device,
+            sizes, quoted(s.module));
       default:
-        return fmt::format("no placement was found; the search was cut off before it had tried all. Least is missing on device {}: {}; the "
-                           "largest module is {}",
-                           s.device, sizes, quoted(s.module));
+        return fmt::format(
+            "no placement was found; the search was cut off before it had tried all. Least is missing on device {}: "
+            "{}; the "
+            "largest module is {}",
+            s.device, sizes, quoted(s.module));
     }
   }
 
@@ -321,7 +345,9 @@ class Refusal {
 
 }  // namespace
 
-std::vector<Remedy> find_remedies(const PlanRequest& request, const Rules& rules) { return Remedies(request, rules).find(); }
+std::vector<Remedy> find_remedies(const PlanRequest& request, const Rules& rules) {
+  return Remedies(request, rules).find();
+}
 
 Error refusal(const PlanRequest& request, const Rules& rules, const CostModel& model, const BestResult& search) {
   return Refusal(request, rules, model, search).make();
@@ -332,8 +358,10 @@ Error with_remedies(const PlanRequest& request, const Rules& rules, Error e) {
   const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
                                           request.assign.shape, rules);
   const bool best_fits = find_best(model, kTryEffort, kTryNodes).placement.has_value();
-  if (best_fits) remedies.push_back({"another placement of the same model", 0, "--device-map best"});
-  else remedies = find_remedies(request, rules);
+  if (best_fits)
+    remedies.push_back({"another placement of the same model", 0, "--device-map best"});
+  else
+    remedies = find_remedies(request, rules);
   const auto document = JsonDocument::parse(e.details_json.empty() ? "{}" : e.details_json);
   JsonWriter details;
   details.begin_object();

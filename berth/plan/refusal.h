@@ -1,5 +1,5 @@
-// plan/refusal.h — the error of a plan that does not exist: which device and module, how many bytes are missing, the proof,
-// and changes that would mend it, each of which was planned before it is named.
+// plan/refusal.h — the error of a plan that does not exist: which device and module, how many bytes are missing, the
+// proof, and changes that would mend it, each of which was planned before it is named.
 //
 // Start reading at: refusal.
 #pragma once
@@ -17,9 +17,9 @@
 namespace berth::plan {
 
 struct Remedy {
-  std::string change;     // "context of 8192 positions"
+  std::string change;        // "context of 8192 positions"
   uint64_t saves_bytes = 0;  // of what has to be kept; for more memory: the bytes added
-  std::string option;     // as typed: "--ctx-size 8192"; empty where no option does it
+  std::string option;        // as typed: "--ctx-size 8192"; empty where no option does it
 };
 
 // Changes under which `best` finds a plan, least intrusive first. Units under another context, width or batch come from

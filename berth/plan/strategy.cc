@@ -1,11 +1,11 @@
 // plan/strategy.cc — pins resolved, the strategy chosen; and maps of the user's own.
 #include "berth/plan/strategy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
-
-#include <fmt/format.h>
 
 #include "berth/base/strings.h"
 #include "berth/plan/reason.h"
@@ -44,8 +44,8 @@ Result<size_t> find_device(const AssignRequest& r, const std::string& name) {
   const auto d = r.machine->find(name);
   if (!d) {
     const std::vector<std::string> names = r.machine->names();
-    return Error(ErrorCode::kInvalidArgument, fmt::format("device {} is not one of this machine ({}){}", quoted(name), join(names, ", "),
-                                                          did_you_mean(name, names)));
+    return Error(ErrorCode::kInvalidArgument, fmt::format("device {} is not one of this machine ({}){}", quoted(name),
+                                                          join(names, ", "), did_you_mean(name, names)));
   }
   return *d;
 }
@@ -62,14 +62,16 @@ Result<std::vector<std::optional<size_t>>> resolve_pins(const PlanRequest& r) {
       // A table stored with the head is the head's to place.
       const size_t holder = table.units[u].stored_with >= 0 ? static_cast<size_t>(table.units[u].stored_with) : u;
       if (out[holder] && *out[holder] != device)
-        return Error(ErrorCode::kInvalidArgument, fmt::format("two pins put {} on different devices", quoted(table.units[u].path)));
+        return Error(ErrorCode::kInvalidArgument,
+                     fmt::format("two pins put {} on different devices", quoted(table.units[u].path)));
       out[holder] = device;
     }
     if (!any) {
       const auto paths = unit_paths(table);
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--pin {}={} matches no module{}", pin.pattern, pin.device, did_you_mean(pin.pattern, paths)),
-                   {"Module paths are listed by: berth inspect MODEL"});
+      return Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("--pin {}={} matches no module{}", pin.pattern, pin.device, did_you_mean(pin.pattern, paths)),
+          {"Module paths are listed by: berth inspect MODEL"});
     }
   }
   return out;
@@ -92,7 +94,8 @@ Certificate certificate_of(const BestResult& search, int64_t value_ps, bool opti
 Status known_strategy(const std::string& name) {
   if (std::find(std::begin(kStrategies), std::end(kStrategies), name) != std::end(kStrategies)) return {};
   const std::vector<std::string> names(std::begin(kStrategies), std::end(kStrategies));
-  return Error(ErrorCode::kInvalidArgument, fmt::format("there is no strategy {}{}", quoted(name), did_you_mean(name, names)),
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("there is no strategy {}{}", quoted(name), did_you_mean(name, names)),
                {"Strategies are " + join(names, ", ") + "."});
 }
 
@@ -144,12 +147,15 @@ Result<Plan> make_plan(const PlanRequest& request) {
   }
   TRY(Plan plan, assign(named.assign, with_reasons(named.assign, model, rules, *placement)));
   const Cost cost = model.cost(*placement);
-  plan.certificate = certificate_of(search, cost.time_ps, best ? search.optimal : search.optimal && cost.time_ps == search.bound_ps);
+  plan.certificate =
+      certificate_of(search, cost.time_ps, best ? search.optimal : search.optimal && cost.time_ps == search.bound_ps);
   if (best && search.family == "scatter")
-    warnings.push_back("No plan with one run of layers per accelerator fits; this one visits accelerators more than once.");
+    warnings.push_back(
+        "No plan with one run of layers per accelerator fits; this one visits accelerators more than once.");
   if (best && !search.optimal && search.family != "scatter")
-    warnings.push_back(fmt::format("The search stopped at {} labels: the plan is at most {:.2f} % slower than the best one (--plan-effort).",
-                                   search.labels, 100.0 * plan.certificate->gap_s / std::max(plan.certificate->value_s, 1e-30)));
+    warnings.push_back(fmt::format(
+        "The search stopped at {} labels: the plan is at most {:.2f} % slower than the best one (--plan-effort).",
+        search.labels, 100.0 * plan.certificate->gap_s / std::max(plan.certificate->value_s, 1e-30)));
   plan.warnings = std::move(warnings);
   return plan;
 }
@@ -174,19 +180,25 @@ Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
       }
       TRY(const size_t d, find_device(request.assign, name->normalized().text()));
       if (device && *device != d)
-        return Error(ErrorCode::kUnsupported,
-                     fmt::format("the device map separates modules of {} ({} is on {}, others on {}); Berth places it as a whole",
-                                 quoted(unit.path), quoted(path), request.assign.budgets[d].map_name,
-                                 request.assign.budgets[*device].map_name),
-                     {"Give the whole module one device."});
+        return Error(
+            ErrorCode::kUnsupported,
+            fmt::format(
+                "the device map separates modules of {} ({} is on {}, others on {}); Berth places it as a whole",
+                quoted(unit.path), quoted(path), request.assign.budgets[d].map_name,
+                request.assign.budgets[*device].map_name),
+            {"Give the whole module one device."});
       device = d;
     }
-    if (!device) return Error(ErrorCode::kInvalidArgument, fmt::format("the device map covers no device for {}", quoted(unit.path)));
+    if (!device)
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("the device map covers no device for {}", quoted(unit.path)));
     size_t computes = *device;
     if (request.assign.machine->devices[*device].kind == machine::DeviceKind::kDisk && !is_table) {
       const auto cpu = request.assign.machine->cpu();
       if (!request.stream || !cpu)
-        return Error(ErrorCode::kUnsupported, fmt::format("the device map puts {} on the disk, from where nothing can be computed here", quoted(unit.path)),
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("the device map puts {} on the disk, from where nothing can be computed here",
+                                 quoted(unit.path)),
                      {"Put it on the cpu or an accelerator."});
       computes = *cpu;
     }

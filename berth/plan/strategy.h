@@ -30,8 +30,8 @@ struct Pin {
 struct Change {
   enum class Kind { kLoadIn4Bit, kLoadIn8Bit, kKvDtype, kCtxSize, kBatch, kPrefillChunk };
   Kind kind = Kind::kCtxSize;
-  int64_t value = 0;                // kCtxSize, kBatch, kPrefillChunk
-  DType kv_dtype = DType::kF16;     // kKvDtype
+  int64_t value = 0;             // kCtxSize, kBatch, kPrefillChunk
+  DType kv_dtype = DType::kF16;  // kKvDtype
 };
 struct ChangedUnits {
   sizing::UnitTable units;
@@ -54,12 +54,13 @@ struct PlanRequest {
 
 std::span<const std::string_view> strategy_names();
 
-// Errors: kInvalidArgument (unknown strategy with the nearest; a pin that matches no unit, or two that disagree; an unknown
-// device), kDoesNotFit with details_json as in contract.md 4.
+// Errors: kInvalidArgument (unknown strategy with the nearest; a pin that matches no unit, or two that disagree; an
+// unknown device), kDoesNotFit with details_json as in contract.md 4.
 Result<Plan> make_plan(const PlanRequest& request);
 
-// A map of the user's own: every unit on the device that the most specific entry above it names. Errors: kInvalidArgument
-// (entries that match nothing, units without a device, units whose modules the map separates), kDoesNotFit.
+// A map of the user's own: every unit on the device that the most specific entry above it names. Errors:
+// kInvalidArgument (entries that match nothing, units without a device, units whose modules the map separates),
+// kDoesNotFit.
 Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map);
 
 // Pins, tables, target and options as the rules of a cost model. Errors as make_plan's for pins.

@@ -36,7 +36,8 @@ class Reach {
     for (const SearchUnit& u : s_.units) {
       std::vector<int> own(static_cast<size_t>(s_.place_count()), -1);
       for (size_t o = 0; o < u.options.size(); ++o)
-        if (u.options[o].place == u.options[o].memory) own[static_cast<size_t>(u.options[o].place)] = static_cast<int>(o);
+        if (u.options[o].place == u.options[o].memory)
+          own[static_cast<size_t>(u.options[o].place)] = static_cast<int>(o);
       bool anywhere = false;
       for (int k = 0; k < s_.class_count(); ++k) anywhere |= own[static_cast<size_t>(k)] >= 0;
       on_cpu_.push_back(!anywhere);
@@ -45,10 +46,11 @@ class Reach {
   }
 
   int64_t full(int k) const { return full_[static_cast<size_t>(k)]; }
-  int64_t taken(int k) const { return taken_[static_cast<size_t>(k)]; }
 
   // Runs that cover the chain with no device of class k above caps[k] bytes in all; empty where there are none.
   std::vector<Run> runs(const std::vector<int64_t>& caps) const {
+    for (int k = 0; k < s_.class_count(); ++k)
+      if (tables_only(k) > caps[static_cast<size_t>(k)]) return {};
     struct Entry {
       int reach = -1;
       std::vector<int16_t> from;
@@ -64,7 +66,8 @@ class Reach {
         const int begin = reached[at].reach;
         if (begin == s_.unit_count()) return walk_back(reached, at);
         for (int k = 0; k < s_.class_count(); ++k) {
-          if (at[static_cast<size_t>(k)] >= static_cast<int16_t>(s_.places[static_cast<size_t>(k)].members.size())) continue;
+          if (at[static_cast<size_t>(k)] >= static_cast<int16_t>(s_.places[static_cast<size_t>(k)].members.size()))
+            continue;
           bool later = false;  // machine order: a later device was opened already
           for (int l = k; s_.machine_order && l < s_.class_count(); ++l) later |= at[static_cast<size_t>(l)] > 0;
           if (later) continue;
@@ -80,6 +83,11 @@ class Reach {
       layer.swap(next);
     }
     return {};
+  }
+
+  // Bytes of a device of class k that runs nothing.
+  int64_t tables_only(int k) const {
+    return taken_[static_cast<size_t>(k)] + s_.places[static_cast<size_t>(k)].workspace;
   }
 
   // Bytes of a run's device, tables included.
@@ -98,7 +106,8 @@ class Reach {
         const int place = cpu ? s_.cpu_place() : run.place;
         options.push_back(cpu ? cpu_option(i) : options_[static_cast<size_t>(i)][static_cast<size_t>(place)]);
         opens.push_back(false);
-        if (!cpu && std::none_of(opens.end() - (i - run.begin) - 1, opens.end(), [](bool b) { return b; })) opens.back() = true;
+        if (!cpu && std::none_of(opens.end() - (i - run.begin) - 1, opens.end(), [](bool b) { return b; }))
+          opens.back() = true;
       }
     // Units before the first run, if all of them are on the cpu.
     return s_.placement(options, opens);
@@ -127,7 +136,9 @@ class Reach {
     t.workspace = std::max(t.workspace, u.workspace);
     if (u.reads < 0) return;
     const int source = s_.sources[static_cast<size_t>(u.reads)].unit;
-    if ((source >= begin && !on_cpu_[static_cast<size_t>(source)]) || std::find(t.copies.begin(), t.copies.end(), source) != t.copies.end()) return;
+    if ((source >= begin && !on_cpu_[static_cast<size_t>(source)]) ||
+        std::find(t.copies.begin(), t.copies.end(), source) != t.copies.end())
+      return;
     t.copies.push_back(source);
     t.bytes += s_.units[static_cast<size_t>(source)].kv;
   }
@@ -212,11 +223,13 @@ class Balancer {
 
   void least_on_low() {
     int64_t& cap = caps_[static_cast<size_t>(low_)];
-    int64_t least = reach_.taken(low_), most = cap;
+    int64_t least = reach_.tables_only(low_), most = cap;
     while (least < most) {
       cap = least + (most - least) / 2;
-      if (reach_.runs(caps_).empty()) least = cap + 1;
-      else most = cap;
+      if (reach_.runs(caps_).empty())
+        least = cap + 1;
+      else
+        most = cap;
     }
     cap = most;
   }
@@ -237,7 +250,11 @@ class Balancer {
   Outcome outcome(std::vector<Run> runs) const {
     Outcome out;
     out.runs = std::move(runs);
-    if (low_ >= 0) out.low_bytes = reach_.taken(low_);
+    if (low_ >= 0) out.low_bytes = reach_.tables_only(low_);
+    for (int k = 0; k < s_.class_count(); ++k)
+      if (const Ratio ratio{reach_.tables_only(k), std::max<int64_t>(reach_.full(k), 1)};
+          k != low_ && out.ratio < ratio)
+        out.ratio = ratio;
     for (const Run& run : out.runs) {
       const int64_t used = reach_.used(run);
       if (run.place == low_) {
@@ -266,7 +283,7 @@ BalancedResult place_balanced(const CostModel& model, bool low_first) {
     if (model.device(d).usable && model.device(d).accelerator) first = d;
   if (first < 0) return best;
   for (const bool by_rule : {true, false}) {
-    for (const auto& c : table_combinations(model, by_rule, true).all) {
+    for (const auto& c : table_combinations(model, by_rule, true, low_first ? first : -1).all) {
       const auto space = SearchSpace::make(model, c.tables, c.units, low_first ? first : -1);
       if (!space) continue;
       int low_place = -1;

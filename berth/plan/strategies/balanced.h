@@ -1,8 +1,8 @@
 // plan/strategies/balanced.h — the placement on accelerators whose fullest device is least full, in proportion.
 //
-// Nothing leaves the accelerators (but tables that belong on the cpu, and what is pinned there). Whether a ratio can be kept
-// is decided by how far runs reach: for each multiset of opened devices, the furthest unit; growing a run never frees memory
-// and starting one later never takes more, so reaching furthest is optimal (planner.md 4).
+// Nothing leaves the accelerators (but tables that belong on the cpu, and what is pinned there). Whether a ratio can be
+// kept is decided by how far runs reach: for each multiset of opened devices, the furthest unit; growing a run never
+// frees memory and starting one later never takes more, so reaching furthest is optimal (planner.md 4).
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,8 @@ int64_t most_time(const CostModel& m) {
     int64_t bytes = m.unit(i).input;
     if (i + 1 == m.unit_count()) bytes = std::max(bytes, m.logits_bytes());
     for (int a = 0; a < m.device_count(); ++a)
-      for (int b = 0; b < m.device_count(); ++b) move = std::max({move, m.way_ps(a, b, bytes), m.host_way_ps(b, bytes)});
+      for (int b = 0; b < m.device_count(); ++b)
+        move = std::max({move, m.way_ps(a, b, bytes), m.host_way_ps(b, bytes)});
     sum += step + 2 * static_cast<Int128>(move);
   }
   for (int j = 0; j < m.table_count(); ++j) {
@@ -76,7 +77,8 @@ class BestSearch {
             u.kv + shared + u.workspace + (streams ? 2 * u.grain : m_.unit_weights(i, c.place.memory));
         const int64_t storing = streams ? m_.unit_weights(i, c.place.memory) : 0;
         bool ok = true;
-        if (streams && m_.device(c.place.memory).kind == machine::DeviceKind::kDisk && m_.device(c.place.compute).accelerator)
+        if (streams && m_.device(c.place.memory).kind == machine::DeviceKind::kDisk &&
+            m_.device(c.place.compute).accelerator)
           ok = 2 * u.grain <= m_.device(*m_.cpu()).budget;
         fits |= ok && computing <= m_.device(c.place.compute).budget && storing <= m_.device(c.place.memory).budget;
       }
@@ -119,7 +121,8 @@ class BestSearch {
     for (int j = 0; j < m_.table_count(); ++j)
       if (m_.table(j).stored_with < 0) add(m_.unit_count() + j, m_.table_choices(j), 0);
     for (int d = 0; d < m_.device_count(); ++d)
-      if (m_.device(d).usable) (m_.device(d).kind == machine::DeviceKind::kDisk ? disk : available) += m_.device(d).budget;
+      if (m_.device(d).usable)
+        (m_.device(d).kind == machine::DeviceKind::kDisk ? disk : available) += m_.device(d).budget;
     r_.volume_needed = needed;
     r_.volume_available = available;
     if (needed <= available) return false;
@@ -140,7 +143,8 @@ class BestSearch {
       int64_t work = 1;
       for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
       work *= p.space->unit_count();
-      const int passes = static_cast<int>(std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(combinations.all.size()), 3, 40));
+      const int passes = static_cast<int>(
+          std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(combinations.all.size()), 3, 40));
       p.bound = std::make_unique<Bound>(*p.space, true);
       p.bound->ascend(passes, most_time_ + 1);
       p.open_bound = p.bound->value();
@@ -183,7 +187,8 @@ class BestSearch {
       return;
     }
     if (r_.labels >= effort_ && width != kWidths[0]) return;
-    LabelResult found = search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - r_.labels, 1000));
+    LabelResult found =
+        search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - r_.labels, 1000));
     r_.labels += found.labels;
     if (found.found) {
       r_.cost = found.cost;
@@ -227,11 +232,16 @@ class BestSearch {
 
 std::string_view proof_name(Proof proof) {
   switch (proof) {
-    case Proof::kNone: return "none";
-    case Proof::kUnit: return "unit";
-    case Proof::kVolume: return "volume";
-    case Proof::kRuns: return "runs";
-    case Proof::kNoneFound: return "none_found";
+    case Proof::kNone:
+      return "none";
+    case Proof::kUnit:
+      return "unit";
+    case Proof::kVolume:
+      return "volume";
+    case Proof::kRuns:
+      return "runs";
+    case Proof::kNoneFound:
+      return "none_found";
   }
   return "none";
 }

@@ -10,9 +10,9 @@
 namespace berth::plan {
 
 struct BruteForceResult {
-  std::optional<Cost> runs;       // best with one run per accelerator
-  std::optional<Cost> any;        // best of all placements
-  bool by_rule = false;           // the tables that prefer the cpu are there
+  std::optional<Cost> runs;  // best with one run per accelerator
+  std::optional<Cost> any;   // best of all placements
+  bool by_rule = false;      // the tables that prefer the cpu are there
   int64_t tried = 0;
 };
 

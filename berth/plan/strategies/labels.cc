@@ -149,8 +149,7 @@ class LabelSearch {
         here = true;
       }
     }
-    if (unit.source >= 0)
-      caches.sources[static_cast<size_t>(unit.source)] = {t.place, !at_cpu, at_cpu};
+    if (unit.source >= 0) caches.sources[static_cast<size_t>(unit.source)] = {t.place, !at_cpu, at_cpu};
     for (size_t k = 0; k < caches.sources.size(); ++k)
       if (s_.sources[k].last_reader <= i) caches.sources[k] = {};
     label.caches = intern(caches);
@@ -178,16 +177,22 @@ class LabelSearch {
   bool within(const Transition& t, Label& label) const {
     if (s_.cpu_place() >= 0) {
       const PlaceClass& cpu = s_.places[static_cast<size_t>(s_.cpu_place())];
-      if (!cpu.limited) label.cpu = Taken{};
-      else if (label.cpu.total() > cpu.budget) return false;
+      if (!cpu.limited)
+        label.cpu = Taken{};
+      else if (label.cpu.total() > cpu.budget)
+        return false;
     }
     if (t.place != s_.cpu_place()) {
       const PlaceClass& open = s_.places[static_cast<size_t>(t.place)];
-      if (!open.limited) label.open = Taken{};
-      else if (label.open.total() > open.budget) return false;
+      if (!open.limited)
+        label.open = Taken{};
+      else if (label.open.total() > open.budget)
+        return false;
     }
-    if (!s_.disk_limited) label.disk = 0;
-    else if (label.disk > s_.disk_budget) return false;
+    if (!s_.disk_limited)
+      label.disk = 0;
+    else if (label.disk > s_.disk_budget)
+      return false;
     return true;
   }
 
@@ -222,7 +227,8 @@ class LabelSearch {
       if (a.state != b.state) return a.state < b.state;
       if (a.caches != b.caches) return a.caches < b.caches;
       if (const auto c = a.cost <=> b.cost; c != 0) return c < 0;
-      return std::tuple(a.open.total(), a.cpu.total(), a.disk, x) < std::tuple(b.open.total(), b.cpu.total(), b.disk, y);
+      return std::tuple(a.open.total(), a.cpu.total(), a.disk, x) <
+             std::tuple(b.open.total(), b.cpu.total(), b.disk, y);
     });
     std::vector<Label> kept;
     kept.reserve(labels.size());
@@ -260,12 +266,13 @@ class LabelSearch {
     if (labels.size() <= width) return;
     std::vector<int32_t> order(labels.size());
     for (size_t k = 0; k < order.size(); ++k) order[k] = static_cast<int32_t>(k);
-    std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(width), order.end(), [&](int32_t x, int32_t y) {
-      const Label &a = labels[static_cast<size_t>(x)], &b = labels[static_cast<size_t>(y)];
-      if (a.bound != b.bound) return a.bound < b.bound;
-      if (const auto c = a.cost <=> b.cost; c != 0) return c < 0;
-      return x < y;
-    });
+    std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(width), order.end(),
+                     [&](int32_t x, int32_t y) {
+                       const Label &a = labels[static_cast<size_t>(x)], &b = labels[static_cast<size_t>(y)];
+                       if (a.bound != b.bound) return a.bound < b.bound;
+                       if (const auto c = a.cost <=> b.cost; c != 0) return c < 0;
+                       return x < y;
+                     });
     for (size_t k = width; k < order.size(); ++k)
       result_.dropped_bound = std::min(result_.dropped_bound, labels[static_cast<size_t>(order[k])].bound);
     order.resize(width);
@@ -288,8 +295,8 @@ class LabelSearch {
 
 }  // namespace
 
-LabelResult search_labels(const SearchSpace& space, const Bound& bound, const std::optional<Cost>& incumbent, size_t width,
-                          int64_t most_labels) {
+LabelResult search_labels(const SearchSpace& space, const Bound& bound, const std::optional<Cost>& incumbent,
+                          size_t width, int64_t most_labels) {
   return LabelSearch(space, bound, incumbent, width, most_labels).run();
 }
 

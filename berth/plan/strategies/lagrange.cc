@@ -207,7 +207,8 @@ int64_t Bound::pass(const std::vector<uint64_t>& y, Walk& walk) {
     for (const Transition& t : transitions(state)) {
       const auto p = static_cast<size_t>(t.place);
       const int64_t move_cost = t.from >= 0 && i > 0 ? space_.move_ps(t.from, t.place, space_.units[i].input) : 0;
-      const int64_t cost = unit_price_[i * places + p] + to_go_[(i + 1) * states_ + static_cast<size_t>(t.state)] + move_cost;
+      const int64_t cost =
+          unit_price_[i * places + p] + to_go_[(i + 1) * states_ + static_cast<size_t>(t.state)] + move_cost;
       if (cost != to_go_[i * states_ + state]) continue;
       const int k = unit_option_[i * places + p];
       const SearchOption& o = space_.units[i].options[static_cast<size_t>(k)];
@@ -247,7 +248,8 @@ void Bound::ascend(int passes, int64_t enough) {
     for (const size_t m : rows) byte_scale = std::max(byte_scale, static_cast<double>(usable_[m]));
     constexpr double kPenalty = 1e6;  // of a budget exceeded, in scaled units
     std::vector<double> b{1};
-    for (const size_t m : rows) b.push_back(static_cast<double>(usable_[m]) * space_.members(static_cast<int>(m)) / byte_scale);
+    for (const size_t m : rows)
+      b.push_back(static_cast<double>(usable_[m]) * space_.members(static_cast<int>(m)) / byte_scale);
     MasterProgram master(b);
     const auto column = [&](const Walk& w) {
       std::vector<double> c{1};
@@ -272,8 +274,10 @@ void Bound::ascend(int passes, int64_t enough) {
       // Slack columns first: they need no pass.
       size_t enters = SIZE_MAX;
       for (size_t r = 0; r < rows.size() && enters == SIZE_MAX; ++r) {
-        if (pi[r + 1] > 1e-9) enters = slack[r];
-        else if (-pi[r + 1] > kPenalty * (1 + 1e-9)) enters = excess[r];
+        if (pi[r + 1] > 1e-9)
+          enters = slack[r];
+        else if (-pi[r + 1] > kPenalty * (1 + 1e-9))
+          enters = excess[r];
       }
       if (enters == SIZE_MAX) {
         for (size_t r = 0; r < rows.size(); ++r) {

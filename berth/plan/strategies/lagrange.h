@@ -1,12 +1,12 @@
 // plan/strategies/lagrange.h — lower bounds: what any plan costs at least, by pricing memory.
 //
-// A multiplier y(m) >= 0 prices each byte of weights and KV cache in memory m. With workspace, staging and copies of shared
-// caches left out, units then interact only through moves, and
+// A multiplier y(m) >= 0 prices each byte of weights and KV cache in memory m. With workspace, staging and copies of
+// shared caches left out, units then interact only through moves, and
 //
 //   L(y) = min over walks of [ T + sum y(m) bytes(m) ] - sum y(m) B(m)   <=   T of every plan that fits
 //
-// for every y. The minimum is one pass backwards over (unit, state); y is found by column generation: the walks met so far
-// are the columns of a small linear program whose duals are the next y (planner.md 4, cutting planes).
+// for every y. The minimum is one pass backwards over (unit, state); y is found by column generation: the walks met so
+// far are the columns of a small linear program whose duals are the next y (planner.md 4, cutting planes).
 //
 // y are integers (2^-32 ps per byte), walks are priced downwards and budgets upwards, so the bound holds exactly.
 // Start reading at: Bound.
@@ -28,9 +28,9 @@ int64_t priced_up(uint64_t y, int64_t bytes);
 
 struct Walk {
   bool exists = false;
-  int64_t time_ps = 0;                // unpriced
-  std::vector<int64_t> bytes;         // by memory, over all members of a class
-  std::vector<int> options;           // by unit
+  int64_t time_ps = 0;         // unpriced
+  std::vector<int64_t> bytes;  // by memory, over all members of a class
+  std::vector<int> options;    // by unit
   std::vector<bool> opens;
 };
 
@@ -42,14 +42,16 @@ class Bound {
   // Improves y by column generation, with at most `passes` backward passes. Stops early once the bound is `enough`.
   void ascend(int passes, int64_t enough);
 
-  int64_t value() const { return best_value_; }      // kNoWalk or more: nothing fits
+  int64_t value() const { return best_value_; }  // kNoWalk or more: nothing fits
   const std::vector<uint64_t>& y() const { return best_y_; }
   int64_t to_go(int unit, int state) const {  // priced, from units[unit] on; kNoWalk or more: none
     return to_go_[static_cast<size_t>(unit) * states_ + static_cast<size_t>(state)];
   }
   // y-price of memory that devices not opened yet offer in this state.
   int64_t unopened(int state) const { return unopened_[static_cast<size_t>(state)]; }
-  int64_t usable(int memory) const { return usable_[static_cast<size_t>(memory)]; }  // of one member, least workspace off
+  int64_t usable(int memory) const {
+    return usable_[static_cast<size_t>(memory)];
+  }  // of one member, least workspace off
   const Walk& first_walk() const { return first_walk_; }
   int passes() const { return passes_; }
 

@@ -1,9 +1,9 @@
 // plan/strategies/random_case.cc — see random_case.h.
 #include "berth/plan/strategies/random_case.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace berth::plan {
 namespace {
@@ -41,7 +41,8 @@ Case random_case(uint64_t seed) {
   const int accelerators = static_cast<int>(r.in(0, 3));
   const bool with_cpu = accelerators == 0 || r.chance(85), with_disk = with_cpu && r.chance(45);
   for (int a = 0; a < accelerators; ++a) {
-    machine::DeviceSpec d = small_device(r, fmt::format("emu:{}", a), r.chance(15) ? machine::DeviceKind::kCuda : machine::DeviceKind::kEmulated);
+    machine::DeviceSpec d = small_device(r, fmt::format("emu:{}", a),
+                                         r.chance(15) ? machine::DeviceKind::kCuda : machine::DeviceKind::kEmulated);
     if (a > 0 && r.chance(50)) {
       const std::string id = d.id;
       d = c.machine.devices.front();
@@ -62,7 +63,8 @@ Case random_case(uint64_t seed) {
     c.machine.devices.push_back(disk);
   }
   if (accelerators >= 2 && r.chance(25))
-    c.machine.links.push_back({"emu:0", fmt::format("emu:{}", r.in(1, accelerators - 1)), int64_t{2000} << r.in(0, 2), r.in(0, 1) * 100'000'000});
+    c.machine.links.push_back({"emu:0", fmt::format("emu:{}", r.in(1, accelerators - 1)), int64_t{2000} << r.in(0, 2),
+                               r.in(0, 1) * 100'000'000});
   fill_budgets(c);
   // Few enough placements to try them all.
   const int ways = accelerators * (with_disk ? 3 : with_cpu ? 2 : 1) + (with_cpu ? 1 : 0) + (with_disk ? 1 : 0);
@@ -82,7 +84,8 @@ Case random_case(uint64_t seed) {
     u.paths = {u.path};
     u.stored_bytes = static_cast<uint64_t>(alike && r.chance(85) ? w : r.in(0, 9));
     u.stored_bytes_512 = u.stored_bytes + static_cast<uint64_t>(r.in(0, 1));
-    u.touched_bytes = static_cast<uint64_t>(r.chance(70) ? static_cast<int64_t>(u.stored_bytes) : r.in(0, static_cast<int64_t>(u.stored_bytes)));
+    u.touched_bytes = static_cast<uint64_t>(r.chance(70) ? static_cast<int64_t>(u.stored_bytes)
+                                                         : r.in(0, static_cast<int64_t>(u.stored_bytes)));
     u.kv_bytes = static_cast<uint64_t>(alike ? v : r.in(0, 3));
     u.kv_new_bytes = u.kv_bytes > 0 ? 1 : 0;
     u.flops = static_cast<uint64_t>(r.in(0, 40));
@@ -135,19 +138,21 @@ std::string Case::describe() const {
   std::string text;
   for (size_t d = 0; d < machine.devices.size(); ++d) {
     const machine::DeviceSpec& s = machine.devices[d];
-    text += fmt::format("device {} budget {} read {} flops {} link {} latency {}\n", s.id, budgets[d].usable_bytes(), s.read_bytes_per_s,
-                        s.flops_per_s, s.link_bytes_per_s, s.link_latency_ps);
+    text += fmt::format("device {} budget {} read {} flops {} link {} latency {}\n", s.id, budgets[d].usable_bytes(),
+                        s.read_bytes_per_s, s.flops_per_s, s.link_bytes_per_s, s.link_latency_ps);
   }
-  for (const machine::LinkSpec& l : machine.links) text += fmt::format("link {} {} {} {}\n", l.from, l.to, l.bytes_per_s, l.latency_ps);
+  for (const machine::LinkSpec& l : machine.links)
+    text += fmt::format("link {} {} {} {}\n", l.from, l.to, l.bytes_per_s, l.latency_ps);
   for (size_t u = 0; u < units.units.size(); ++u) {
     const sizing::Unit& x = units.units[u];
-    text += fmt::format("{} w {} w512 {} t {} v {} f {} a {} s {} g {} disk {} source {} consumer {} with {} pin {}\n", x.path,
-                        x.stored_bytes, x.stored_bytes_512, x.touched_bytes, x.kv_bytes, x.flops, x.input_bytes, x.workspace_bytes,
-                        x.grain_bytes, x.disk_bytes, x.kv_source, x.consumer, x.stored_with,
+    text += fmt::format("{} w {} w512 {} t {} v {} f {} a {} s {} g {} disk {} source {} consumer {} with {} pin {}\n",
+                        x.path, x.stored_bytes, x.stored_bytes_512, x.touched_bytes, x.kv_bytes, x.flops, x.input_bytes,
+                        x.workspace_bytes, x.grain_bytes, x.disk_bytes, x.kv_source, x.consumer, x.stored_with,
                         u < rules.pins.size() && rules.pins[u] ? static_cast<int>(*rules.pins[u]) : -1);
   }
-  return text + fmt::format("logits {} batch {} offload {} stream {} tables {} target {}\n", units.logits_bytes, shape.batch, rules.offload,
-                            rules.stream, static_cast<int>(rules.tables), static_cast<int>(rules.target));
+  return text + fmt::format("logits {} batch {} offload {} stream {} tables {} target {}\n", units.logits_bytes,
+                            shape.batch, rules.offload, rules.stream, static_cast<int>(rules.tables),
+                            static_cast<int>(rules.target));
 }
 
 Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerators, int64_t cpu, int64_t disk) {
@@ -197,8 +202,10 @@ Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerator
   table.row_bytes = static_cast<uint64_t>(shape.hidden) * 2;
   table.touched_bytes = table.input_bytes = table.row_bytes;
   table.workspace_bytes = static_cast<uint64_t>(shape.hidden) * 4 * 512;
-  if (shape.tied) table.stored_with = c.units.chain_size - 1;
-  else table.stored_bytes = table.stored_bytes_512 = static_cast<uint64_t>(shape.vocab_bytes);
+  if (shape.tied)
+    table.stored_with = c.units.chain_size - 1;
+  else
+    table.stored_bytes = table.stored_bytes_512 = static_cast<uint64_t>(shape.vocab_bytes);
   c.units.units.push_back(std::move(table));
   for (const sizing::Unit& u : c.units.units) c.units.memory_footprint_bytes += u.stored_bytes;
   return c;

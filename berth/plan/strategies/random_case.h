@@ -1,5 +1,5 @@
-// plan/strategies/random_case.h — tests only: planning cases made from a seed, with numbers small enough for ties, exact
-// fits and empty budgets to occur; and larger ones shaped like models.
+// plan/strategies/random_case.h — tests only: planning cases made from a seed, with numbers small enough for ties,
+// exact fits and empty budgets to occur; and larger ones shaped like models.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,9 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
   }
-  int64_t in(int64_t low, int64_t high) { return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1)); }
+  int64_t in(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1));
+  }
   bool chance(int percent) { return in(0, 99) < percent; }
 
  private:

@@ -93,7 +93,8 @@ class Scatter {
   // An equal device with the same load comes earlier: nothing new here.
   bool is_repeat(int d) const {
     for (const auto& [earlier, later] : twins_)
-      if (later == d && loads_[static_cast<size_t>(earlier)] == loads_[static_cast<size_t>(d)] && !holds_cache(earlier) && !holds_cache(d))
+      if (later == d && loads_[static_cast<size_t>(earlier)] == loads_[static_cast<size_t>(d)] &&
+          !holds_cache(earlier) && !holds_cache(d))
         return true;
     return false;
   }
@@ -113,7 +114,8 @@ class Scatter {
     if (!failed_.empty() && failed_.contains(state(at))) return false;
     const Item& item = items_[at];
     // Staying where the unit before is keeps moves few.
-    const int before = !item.table && item.index > 0 ? placement_.units[static_cast<size_t>(item.index - 1)].compute : -1;
+    const int before =
+        !item.table && item.index > 0 ? placement_.units[static_cast<size_t>(item.index - 1)].compute : -1;
     for (const bool staying : {true, false})
       for (const Choice& c : item.choices) {
         if ((c.place.compute == before) != staying) continue;
@@ -157,7 +159,8 @@ class Scatter {
       }
     }
     if (last_reader_[static_cast<size_t>(item.index)] >= 0) caches_.emplace_back(item.index, c.place.compute);
-    std::erase_if(caches_, [&](const auto& held) { return last_reader_[static_cast<size_t>(held.first)] <= item.index; });
+    std::erase_if(caches_,
+                  [&](const auto& held) { return last_reader_[static_cast<size_t>(held.first)] <= item.index; });
     for (int j = 0; j < m_.table_count(); ++j)
       if (m_.table(j).stored_with == item.index && !gather_from(j, c.place.memory)) return false;
     return fits(c.place.memory) && fits(c.place.compute) && (!m_.cpu() || fits(*m_.cpu()));
@@ -187,7 +190,7 @@ class Scatter {
   bool found_ = false;
   std::vector<Item> items_;
   std::vector<int64_t> rest_;
-  std::vector<std::pair<int, int>> twins_;   // earlier, later
+  std::vector<std::pair<int, int>> twins_;  // earlier, later
   std::vector<int> last_reader_;
   std::vector<Load> loads_;
   std::vector<std::pair<int, int>> caches_;  // source unit, device that holds its cache

@@ -1,7 +1,7 @@
 // plan/strategies/scatter.h — does any placement fit at all, accelerators visited as often as need be?
 //
-// Asked only when no plan with one run per accelerator fits. Depth first over units and devices; partial placements that
-// take the same of every device are tried once. Non-goals: a good plan; the first one found is used.
+// Asked only when no plan with one run per accelerator fits. Depth first over units and devices; partial placements
+// that take the same of every device are tried once. Non-goals: a good plan; the first one found is used.
 #pragma once
 
 #include <cstdint>

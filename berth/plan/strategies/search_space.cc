@@ -23,7 +23,8 @@ bool interchangeable(const CostModel& model, int a, int b) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1} << 40})
     for (int d = 0; d < model.device_count(); ++d) {
       if (d == a || d == b || !model.device(d).usable) continue;
-      if (model.way_ps(a, d, bytes) != model.way_ps(b, d, bytes) || model.way_ps(d, a, bytes) != model.way_ps(d, b, bytes))
+      if (model.way_ps(a, d, bytes) != model.way_ps(b, d, bytes) ||
+          model.way_ps(d, a, bytes) != model.way_ps(d, b, bytes))
         return false;
     }
   return true;
@@ -88,7 +89,8 @@ std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::
   }
   s.class_count_ = static_cast<int>(s.places.size());
   int64_t states = s.class_count_ + 1;
-  for (const PlaceClass& k : s.places) states = std::min<int64_t>(states * static_cast<int64_t>(k.members.size() + 1), kMostStates + 1);
+  for (const PlaceClass& k : s.places)
+    states = std::min<int64_t>(states * static_cast<int64_t>(k.members.size() + 1), kMostStates + 1);
   if (s.class_count_ > kMostClasses || states > kMostStates) {
     // Machine order: every device a class of its own.
     s.machine_order = true;
@@ -134,7 +136,8 @@ std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::
     unit.input = from.input;
     int64_t heaviest = 0;
     for (const Choice& c : choices[static_cast<size_t>(i)]) {
-      const int place = place_of[static_cast<size_t>(c.place.compute)], memory = place_of[static_cast<size_t>(c.place.memory)];
+      const int place = place_of[static_cast<size_t>(c.place.compute)],
+                memory = place_of[static_cast<size_t>(c.place.memory)];
       // One member stands for its class.
       if (c.place.compute != s.places[static_cast<size_t>(place)].members.front()) continue;
       SearchOption o;
@@ -175,7 +178,8 @@ std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::
     s.sources[static_cast<size_t>(holds.source)].last_reader = i;
   }
   for (size_t p = 0; p < s.places.size(); ++p)
-    s.places[p].limited = most[p] + 2 * all_kv + std::max(most_workspace, s.places[p].workspace) + most_staging > s.places[p].budget;
+    s.places[p].limited =
+        most[p] + 2 * all_kv + std::max(most_workspace, s.places[p].workspace) + most_staging > s.places[p].budget;
   if (s.disk_memory_ >= 0) s.disk_limited = most.back() > s.disk_budget;
   s.make_states();
   return s;
@@ -208,7 +212,9 @@ void SearchSpace::make_states() {
       out.push_back({id_of(next), key.open, static_cast<int16_t>(key.at_cpu ? from : -1), false});
     }
     for (int k = 0; k < class_count_; ++k) {
-      if (machine_order ? k <= key.open : key.opened[static_cast<size_t>(k)] >= static_cast<int16_t>(places[static_cast<size_t>(k)].members.size()))
+      if (machine_order ? k <= key.open
+                        : key.opened[static_cast<size_t>(k)] >=
+                              static_cast<int16_t>(places[static_cast<size_t>(k)].members.size()))
         continue;
       Key next = key;
       if (!machine_order) ++next.opened[static_cast<size_t>(k)];
@@ -219,7 +225,8 @@ void SearchSpace::make_states() {
     if (cpu_place_ >= 0) {
       Key next = key;
       next.at_cpu = true;
-      out.push_back({id_of(next), static_cast<int16_t>(cpu_place_), static_cast<int16_t>(key.at_cpu ? -1 : from), false});
+      out.push_back(
+          {id_of(next), static_cast<int16_t>(cpu_place_), static_cast<int16_t>(key.at_cpu ? -1 : from), false});
     }
     transitions.push_back(std::move(out));
   }
@@ -233,7 +240,8 @@ void SearchSpace::make_states() {
 
 int64_t SearchSpace::move_ps(int from, int to, int64_t bytes) const {
   const int a = places[static_cast<size_t>(from)].members.front();
-  const int b = from == to ? places[static_cast<size_t>(to)].members[1] : places[static_cast<size_t>(to)].members.front();
+  const int b =
+      from == to ? places[static_cast<size_t>(to)].members[1] : places[static_cast<size_t>(to)].members.front();
   return model->way_ps(a, b, bytes);
 }
 
@@ -245,10 +253,11 @@ Placement SearchSpace::placement(const std::vector<int>& options, const std::vec
   for (int i = 0; i < unit_count(); ++i) {
     const SearchOption& o = units[static_cast<size_t>(i)].options[static_cast<size_t>(options[static_cast<size_t>(i)])];
     if (opens[static_cast<size_t>(i)])
-      open_device = places[static_cast<size_t>(o.place)].members[static_cast<size_t>(count[static_cast<size_t>(o.place)]++)];
+      open_device =
+          places[static_cast<size_t>(o.place)].members[static_cast<size_t>(count[static_cast<size_t>(o.place)]++)];
     Place place;
     place.compute = static_cast<int16_t>(o.place == cpu_place_ ? *model->cpu() : open_device);
-    place.memory = static_cast<int16_t>(o.memory == disk_memory_   ? *model->disk()
+    place.memory = static_cast<int16_t>(o.memory == disk_memory_ ? *model->disk()
                                         : o.memory == cpu_place_ ? *model->cpu()
                                                                  : open_device);
     p.units.push_back(place);

@@ -102,7 +102,8 @@ class Filler {
     }
     for (int j = 0; j < m_.table_count(); ++j) {
       const int holder = m_.table(j).stored_with;
-      const int memory = holder >= 0 ? placement_.units[static_cast<size_t>(holder)].memory : placement_.tables[static_cast<size_t>(j)];
+      const int memory = holder >= 0 ? placement_.units[static_cast<size_t>(holder)].memory
+                                     : placement_.tables[static_cast<size_t>(j)];
       if (memory < 0) continue;
       if (holder < 0) at(memory).weights += m_.table_weights(j, memory);
       if (const int g = m_.gatherer(memory); g >= 0) at(g).workspace = std::max(at(g).workspace, m_.table(j).workspace);

@@ -1,4 +1,5 @@
-// plan/strategies/sequential.h — fills devices in machine order, each as long as its run fits; then the cpu, then the disk.
+// plan/strategies/sequential.h — fills devices in machine order, each as long as its run fits; then the cpu, then the
+// disk.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// plan/strategies/table_combinations.h — which memories tables (and matrices that serve as tables) may be in, all of them.
+// plan/strategies/table_combinations.h — which memories tables (and matrices that serve as tables) may be in, all of
+// them.
 //
 // Each combination is one sub-problem of a strategy; of equal devices only the first stands for all.
 #pragma once
@@ -19,8 +20,9 @@ struct TableCombinations {
   bool complete = true;  // false: there are more than are worth trying
 };
 
-// `by_rule`: tables that prefer the cpu are there (planner.md 2). `on_accelerators`: the others are on accelerators where
-// they may be.
-TableCombinations table_combinations(const CostModel& model, bool by_rule, bool on_accelerators);
+// `by_rule`: tables that prefer the cpu are there (planner.md 2). `on_accelerators`: the others are on accelerators
+// where they may be. `single_device`: an accelerator that is no other's twin.
+TableCombinations table_combinations(const CostModel& model, bool by_rule, bool on_accelerators,
+                                     int single_device = -1);
 
 }  // namespace berth::plan
