@@ -135,6 +135,12 @@ Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
   TRY(request.pins, parse_pins(o));
   request.offload = !o.no_offload;
   request.effort = o.plan_effort;
+  if (o.target == "transformers") request.target = plan::Target::kTransformers;
+  else if (o.target == "llama.cpp") request.target = plan::Target::kLlamaCpp;
+  else if (o.target != "berth")
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--target must be berth, transformers or llama.cpp, not {}", quoted(o.target)));
+  // Running does not bring weights over yet; what only is planned for may.
+  request.stream = o.target == "transformers";
   if (o.tables == "accelerator") request.tables = plan::TablePlacement::kAccelerator;
   else if (o.tables != "auto")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
