@@ -2,6 +2,7 @@
 #include "berth/arch/quantize_rules.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "berth/base/bytes.h"
 #include "berth/base/strings.h"
 
 namespace berth::arch {
@@ -105,17 +107,17 @@ bool is_convolution(std::string_view name) { return name.find("Conv") != std::st
 std::string_view quantize_reason_text(QuantizeReason reason) {
   switch (reason) {
     case QuantizeReason::kReplaced:
-      return "is replaced";
+      return "are replaced";
     case QuantizeReason::kSkippedByUser:
-      return "is kept wide by the skip list given";
+      return "stay wide by the skip list given";
     case QuantizeReason::kSkippedByModel:
-      return "is kept wide by the model's own list (tied weights, head, fp32 modules)";
+      return "stay wide by the model's own list (tied weights, head, fp32 modules)";
     case QuantizeReason::kSkippedByMap:
-      return "is kept wide because the map puts it on the cpu or the disk";
+      return "stay wide because the map puts them on the cpu or the disk";
     case QuantizeReason::kSubclass:
-      return "is kept wide: its class derives from Linear, and only Linear itself is replaced";
+      return "stay wide: a class that derives from Linear is not replaced, only Linear itself";
     case QuantizeReason::kFusedExperts:
-      return "is kept wide: its experts are one stacked tensor, not Linear modules";
+      return "stay wide: experts in one stacked tensor are no Linear modules";
   }
   return "";
 }
@@ -204,6 +206,54 @@ Result<QuantizeRules> quantize_rules(const ModuleTree& tree, const QuantizeOptio
   if (failed) return *std::move(failed);
   for (const Entry& e : entries)
     if (!e.used && e.reason == QuantizeReason::kSkippedByUser) out.unmatched_keys.push_back(e.key.key());
+  return out;
+}
+
+std::vector<std::string> quantize_notes(const ModuleTree& tree, const QuantizeRules& rules) {
+  const auto bytes_of = [](const Module& m) {
+    uint64_t sum = 0;
+    for (const Parameter& p : m.parameters) {
+      const auto n = element_count(p.shape);
+      sum += n ? dtype_bytes(p.dtype, *n).value_or(0) : 0;
+    }
+    return sum;
+  };
+  uint64_t total = 0;
+  for_each_module(tree, [&](const std::string&, const Module& m) { total += bytes_of(m); });
+  struct Group {
+    size_t modules = 0;
+    uint64_t bytes = 0;
+    std::string first;
+  };
+  std::map<QuantizeReason, Group> groups;
+  for (const QuantizeDecision& d : rules.decisions) {
+    const Module* m = tree.find(d.path);
+    if (m == nullptr) continue;
+    Group& g = groups[d.reason];
+    if (g.modules++ == 0) g.first = d.path;
+    g.bytes += bytes_of(*m);
+  }
+  std::vector<std::string> out;
+  for (const auto& [reason, g] : groups) {
+    if (reason == QuantizeReason::kReplaced)
+      out.push_back(fmt::format("{} of {} are in {} modules that are replaced.", format_bytes(g.bytes),
+                                format_bytes(total), g.modules));
+    else
+      out.push_back(fmt::format("{} of {} {}: {}{}.", format_bytes(g.bytes), format_bytes(total),
+                                quantize_reason_text(reason), quoted(g.first),
+                                g.modules == 1 ? "" : fmt::format(" and {} more", g.modules - 1)));
+  }
+  if (!rules.unmatched_keys.empty()) {
+    std::vector<std::string> keys;
+    for (const std::string& k : rules.unmatched_keys) keys.push_back(quoted(k));
+    out.push_back(fmt::format("Entries of the skip list that match no module: {}.", join(keys, ", ")));
+  }
+  for (const QuantizeDecision& d : rules.decisions)
+    if (d.replaced && d.path == find_output_embedding(tree))
+      out.push_back(
+          fmt::format("The head {} is replaced as well: a skip list that is given takes the place of the one that "
+                      "protects it; add it to the list to keep it wide.",
+                      quoted(d.path)));
   return out;
 }
 

@@ -39,7 +39,7 @@ enum class QuantizeReason {
   kSubclass,        // derives from Linear: the class name ends in it, but is another
   kFusedExperts,    // owns parameters of three or more dimensions: experts stacked in one tensor
 };
-std::string_view quantize_reason_text(QuantizeReason reason);  // "is kept wide by the skip list given"...
+std::string_view quantize_reason_text(QuantizeReason reason);  // "stay wide by the skip list given"...
 
 // One module that 4 or 8 bit concerns: replaced, or what a user may have expected to be.
 struct QuantizeDecision {
@@ -62,6 +62,11 @@ Result<QuantizeRules> quantize_rules(const ModuleTree& tree, const QuantizeOptio
 // The tree with each replaced module's class turned into Linear4bit or Linear8bitLt, as the compat planners size it.
 enum class QuantizedLinear { kLinear4bit, kLinear8bit };
 ModuleTree with_quantized_linears(const ModuleTree& tree, const QuantizeRules& rules, QuantizedLinear kind);
+
+// For people: how many bytes (as built) are replaced, and for each reason how many of the model's stay wide, a sentence
+// each. Entries of the user's list that match nothing are named, and a head
+// that only the automatic list would have protected.
+std::vector<std::string> quantize_notes(const ModuleTree& tree, const QuantizeRules& rules);
 
 // The automatic list: names of tied weights, of the last parameter and of the output embedding, ".weight" cut off (a
 // trailing ".bias" stays, as there), sorted.

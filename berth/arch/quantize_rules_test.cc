@@ -112,6 +112,22 @@ TEST(QuantizeRules, UserListReplacesTheProtectionOfTheHead) {
   EXPECT_EQ(rules->unmatched_keys, std::vector<std::string>{"vision_tower"});
 }
 
+// BR-033, BR-116: what 4 bit leaves wide is said with its bytes.
+TEST(QuantizeRules, NotesTellWhatStaysWideAndWhy) {
+  const ModuleTree tree = small_model();
+  const auto rules = quantize_rules(tree);
+  ASSERT_TRUE(rules);
+  std::string text = join(quantize_notes(tree, *rules), "\n");
+  EXPECT_NE(text.find("160 B of 480 B are in 5 modules that are replaced"), std::string::npos) << text;
+  EXPECT_NE(text.find("64 B of 480 B stay wide: experts in one stacked tensor"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.layers.10.experts"), std::string::npos) << text;
+  const auto given = quantize_rules(tree, {.skip_modules = std::vector<std::string>{"vision_tower"}});
+  ASSERT_TRUE(given);
+  text = join(quantize_notes(tree, *given), "\n");
+  EXPECT_NE(text.find("match no module: \"vision_tower\""), std::string::npos) << text;
+  EXPECT_NE(text.find("The head \"lm_head\" is replaced as well"), std::string::npos) << text;
+}
+
 TEST(QuantizeRules, MatchKeysAtModuleBoundaries) {
   const auto hit = [](std::string_view key, std::string_view path) {
     const auto r = skip_key_matches(key, path);

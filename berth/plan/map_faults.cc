@@ -88,6 +88,9 @@ class Faults {
       if (away && !p.is_buffer) {
         away_bytes_ += bytes;
         away_modules_.insert(p.module);
+        const std::string& key = r_.map->find(p.path)->first;
+        if (away_entries_.empty() || away_entries_.back().first != key) away_entries_.emplace_back(key, 0);
+        away_entries_.back().second += bytes;
         streamed[p.module] += bytes;
       }
     }
@@ -245,8 +248,14 @@ class Faults {
     for (const DeviceLimit& l : accelerators_) room += l.budget_bytes;
     uint64_t kv = 0;
     for (const auto& [device, bytes] : kv_) kv += bytes;
-    const std::string what = fmt::format("{} ({}) {} on the cpu or the disk", plural(away_modules_.size(), "module"),
-                                         format_bytes(away_bytes_), away_modules_.size() == 1 ? "is" : "are");
+    std::string first;
+    for (size_t i = 0; i < away_entries_.size() && i < 3; ++i)
+      first += fmt::format("{}{} {}", i == 0 ? "" : ", ", quoted(away_entries_[i].first),
+                           format_bytes(away_entries_[i].second));
+    if (away_entries_.size() > 3) first += ", ...";
+    const std::string what =
+        fmt::format("{} ({}: {}) {} on the cpu or the disk", plural(away_modules_.size(), "module"),
+                    format_bytes(away_bytes_), first, away_modules_.size() == 1 ? "is" : "are");
     if (r_.native) {
       if (r_.native->on_accelerators_only)
         add(MapFaultKind::kOffloadedAlthough,
@@ -407,6 +416,7 @@ class Faults {
   std::set<std::string> counted_everywhere_, away_modules_;
   uint64_t total_ = 0, away_bytes_ = 0, largest_streamed_ = 0;
   std::string largest_streamed_module_;
+  std::vector<std::pair<std::string, uint64_t>> away_entries_;  // map entries off the accelerators and their weights
   std::vector<MapFault> out_;
 };
 

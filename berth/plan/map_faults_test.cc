@@ -111,6 +111,51 @@ TEST(MapFaults, EmptyAcceleratorsAndModulesOnTheCpuAlthoughAllFits) {
   EXPECT_EQ(find(c.run(), MapFaultKind::kOffloadedAlthough), nullptr);
 }
 
+TEST(MapFaults, NamesWhatIsAwayWithItsBytes) {  // BR-066
+  const auto faults =
+      Case(model(3), R"({"embed":0,"layers.0":0,"layers.1":0,"layers.2":"disk","head":"disk"})", {70}).run();
+  const auto* f = find(faults, MapFaultKind::kStreamed);
+  ASSERT_NE(f, nullptr);
+  EXPECT_SAYS(f->message, "3 modules (50.0 MiB: \"layers.2\" 10.0 MiB, \"head\" 40.0 MiB)");
+}
+
+TEST(MapFaults, TensorKeysThatCutABlockAreTold) {  // BR-056
+  const auto faults =
+      Case(
+          model(2),
+          R"({"embed.weight":0,"layers.0.attn.weight":0,"layers.0.mlp.weight":1,"layers.1.attn.weight":1,"layers.1.mlp.weight":1,"head.weight":1})",
+          {100, 100})
+          .run();
+  ASSERT_EQ(kinds(faults), "block_split ");
+  EXPECT_EQ(faults[0].module, "layers.0");
+}
+
+TEST(MapFaults, TensorOwnedBySplitBlockHasNoDevice) {  // BR-011: as the libraries' maps leave it; D15
+  const auto tree = arch::parse_tree_json(
+      R"({"tree":{"c":"M","m":[["l",{"c":"Block","m":[["attn",{"c":"L","p":[["w",[6],"i8"]]}],["mlp",{"c":"L","p":[["w",[8],"i8"]]}]],"b":[["scalar",[2],"i8",true]]}]]}})",
+      {.require_format = false});
+  ASSERT_TRUE(tree);
+  compat::TransformersRequest r;
+  r.mode = compat::Mode::kSequential;
+  r.max_memory = {
+      {{"0", compat::Number::whole(0)}, {"1", compat::Number::whole(8)}, {"2", compat::Number::whole(100)}}};
+  const auto planned = compat::plan_as_transformers(*tree, r);
+  ASSERT_TRUE(planned && planned->map);
+  MapFaultsRequest request;
+  request.tree = &*tree;
+  request.map = &*planned->map;
+  const std::vector<DeviceLimit> limits = {{DeviceName::accelerator(1), 8}, {DeviceName::accelerator(2), 100}};
+  request.limits = limits;
+  request.stored_bytes = [](const std::string& path) {
+    return path.find("mlp") != std::string::npos ? 8 : path.find("attn") != std::string::npos ? 6 : 2;
+  };
+  const auto faults = map_faults(request);
+  const auto* f = find(faults, MapFaultKind::kNoDevice);
+  ASSERT_NE(f, nullptr) << device_map_json(*planned->map);
+  EXPECT_EQ(f->module, "l.scalar");
+  EXPECT_SAYS(f->message, "dispatching refuses");
+}
+
 TEST(MapFaults, QuantizedModulesOnTheCpuAreRefusedOrWidened) {
   Case c(model(2, false, "Linear4bit"), R"({"embed":0,"layers.0":0,"layers.1":"cpu","head":0})", {200});
   c.request.bitsandbytes = true;

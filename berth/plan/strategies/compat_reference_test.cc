@@ -250,6 +250,62 @@ TEST(CompatRevisions, PublishedModelsBeforeAndAfter) {
   }
 }
 
+// BR-048: no mode loses max_memory. BR-053: an excluded card does not count in the average.
+TEST(CompatTransformers, EveryModeKeepsWithinMaxMemory) {
+  const arch::ModuleTree tree = blocks_of(std::vector<int>(10, 10), 0, 0);
+  for (const Mode mode : {Mode::kBalanced, Mode::kBalancedLow0, Mode::kSequential}) {
+    TransformersRequest r;
+    r.mode = mode;
+    r.max_memory = {{{"0", Number::whole(20)}, {"1", Number::whole(20)}, {"cpu", Number::whole(200)}}};
+    const auto result = plan_as_transformers(tree, r);
+    ASSERT_TRUE(result);
+    for (const auto& [device, bytes] : result->counted)
+      if (device.index()) EXPECT_LE(bytes, Number::whole(20));
+  }
+  const arch::ModuleTree twelve = blocks_of(std::vector<int>(12, 10), 0, 0);
+  TransformersRequest r;
+  r.max_memory = {
+      {{"0", Number::whole(100)}, {"1", Number::whole(0)}, {"2", Number::whole(100)}, {"cpu", Number::whole(1000)}}};
+  const auto result = plan_as_transformers(twelve, r);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->balanced->find(DeviceName::accelerator(0))->text(), "72");
+  EXPECT_EQ(layer_counts(*result, twelve, "Layer"), "0:6 2:6 ");
+}
+
+// BR-029: ties by name between two stacks; what is tied goes together while it fits, and counts once.
+TEST(CompatTransformers, TiedStacksCountOnceAndAreTold) {
+  const auto stack = [](const char* name) {
+    std::string s;
+    for (int i = 0; i < 4; ++i)
+      s += (i ? "," : "") + ("[\"" + std::to_string(i)) +
+           R"(",{"c":"Layer","m":[["w",{"c":"L","p":[["weight",[10],"i8"]]}]]}])";
+    return std::string("[\"") + name + R"(",{"c":"Stack","m":[["layers",{"c":"ModuleList","m":[)" + s + "]}]]}]";
+  };
+  std::string ties;
+  for (int i = 0; i < 4; ++i) {
+    const std::string tail = ".layers." + std::to_string(i) + ".w.weight\"";
+    ties += (i ? "," : "") + ("[\"decoder" + tail + ",\"encoder" + tail + "]");
+  }
+  const auto tree = arch::parse_tree_json(R"({"tree":{"c":"M","m":[)" + stack("encoder") + "," + stack("decoder") +
+                                              R"(]},"no_split":["Layer"],"ties":[)" + ties + "]}",
+                                          {.require_format = false});
+  ASSERT_TRUE(tree) << tree.error().message;
+  const CompatResult roomy = planned(*tree, Revision::kCurrent, {30, 60}, 1000);
+  EXPECT_EQ(roomy.total.text(), "40");
+  const CompatResult tight = planned(*tree, Revision::kCurrent, {30, 40}, 1000);
+  ASSERT_TRUE(tight.error);  // as there: the whole decoder went with the encoder's first layer
+  EXPECT_EQ(tight.error->raised.type, "IndexError");
+  EXPECT_NE(tight.error->raised.message.find("decoder.layers.1.w.weight"), std::string::npos);
+  const CompatResult one = planned(*tree, Revision::kCurrent, {50}, 1000);
+  ASSERT_TRUE(one.map);
+  for (const auto& [target, source] : tree->ties)
+    EXPECT_EQ(*one.map->lookup(target), *one.map->lookup(source)) << target;
+  // a tie that names nothing is an error before planning
+  EXPECT_FALSE(arch::parse_tree_json(
+      R"({"tree":{"c":"M","m":[)" + stack("encoder") + R"(]},"ties":[["decoder.layers.*","encoder.layers.*"]]})",
+      {.require_format = false}));
+}
+
 TEST(CompatJsonl, AnswersUnreadableLinesWithTheReason) {
   const auto answer = [](const std::string& line) { return plan_compat_line(line); };
   EXPECT_NE(answer("{").find(R"("id":null,"error":{"stage":"read","type":"corrupt_data"})"), std::string::npos);
