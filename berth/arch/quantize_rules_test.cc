@@ -118,8 +118,8 @@ TEST(QuantizeRules, NotesTellWhatStaysWideAndWhy) {
   const auto rules = quantize_rules(tree);
   ASSERT_TRUE(rules);
   std::string text = join(quantize_notes(tree, *rules), "\n");
-  EXPECT_NE(text.find("160 B of 480 B are in 5 modules that are replaced"), std::string::npos) << text;
-  EXPECT_NE(text.find("64 B of 480 B stay wide: experts in one stacked tensor"), std::string::npos) << text;
+  EXPECT_NE(text.find("160 B of 512 B are in 5 modules that are replaced"), std::string::npos) << text;
+  EXPECT_NE(text.find("64 B of 512 B stay wide: experts in one stacked tensor"), std::string::npos) << text;
   EXPECT_NE(text.find("model.layers.10.experts"), std::string::npos) << text;
   const auto given = quantize_rules(tree, {.skip_modules = std::vector<std::string>{"vision_tower"}});
   ASSERT_TRUE(given);

@@ -37,7 +37,7 @@ struct CheckedMap {
 Result<CheckedMap> check_device_map(const arch::ModuleTree& tree, const DeviceMap& map,
                                     const machine::Machine& machine);
 
-// What accelerate's check_device_map says (device map specification 1.3).
+// What accelerate's check_device_map says (docs/device_maps.md 1.3).
 struct AccelerateCheck {
   std::vector<std::string> unknown_keys;  // not "" and no module path: one UserWarning lists them
   std::vector<std::string> uncovered;     // persistent tensors without a device: ValueError, if any
