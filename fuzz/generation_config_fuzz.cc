@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (g->temperature) CHECK(*g->temperature >= 0);
-  if (g->top_p) CHECK(*g->top_p > 0 && *g->top_p <= 1);
+  if (g->top_p) CHECK(*g->top_p >= 0 && *g->top_p <= 1);
   for (const int64_t id : g->eos_token_id) CHECK(id >= 0);
   for (const auto& s : g->stop_strings) CHECK(!s.empty());
   return 0;

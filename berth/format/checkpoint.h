@@ -69,6 +69,11 @@ class Checkpoint {
   // From config.json, else from hf_quant_config.json.
   const std::optional<QuantizationConfig>& quantization() const { return quantization_; }
 
+  // The floating-point type (f64, f32, f16, bf16) that most bytes of such tensors are stored in: the default for
+  // computing with them, whatever config.json says (a disagreement is among the warnings). Nothing where no tensor has
+  // one.
+  std::optional<DType> stored_dtype() const { return stored_dtype_; }
+
   // generation_config.json; without it what config.json or the GGUF metadata state.
   Result<GenerationConfig> generation_config() const;
 
@@ -95,6 +100,7 @@ class Checkpoint {
   std::optional<HfConfig> config_;
   std::optional<GgufMetadata> gguf_;
   std::optional<QuantizationConfig> quantization_;
+  std::optional<DType> stored_dtype_;
   std::vector<std::string> warnings_;
 };
 

@@ -53,7 +53,23 @@ Result<Checkpoint> CheckpointOpener::open(const std::string& model) {
     case CheckpointKind::kTree:
       break;
   }
+  find_stored_dtype();
   return std::move(c_);
+}
+
+void CheckpointOpener::find_stored_dtype() {
+  uint64_t most = 0;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kF64}) {
+    uint64_t bytes = 0;
+    for (const TensorEntry& t : c_.tensors_)
+      if (t.dtype == dtype) bytes += t.size_bytes;
+    if (bytes > most) c_.stored_dtype_ = dtype;
+    most = std::max(most, bytes);
+  }
+  if (!c_.stored_dtype_ || !c_.config_ || !c_.config_->common().dtype) return;
+  if (const DType stated = *c_.config_->common().dtype; stated != *c_.stored_dtype_)
+    warn(fmt::format("{} says {}, the tensors are stored as {}: what is stored counts",
+                     quoted(path_name(c_.located_.config_path)), dtype_name(stated), dtype_name(*c_.stored_dtype_)));
 }
 
 void CheckpointOpener::warn(std::string message) {
@@ -96,6 +112,18 @@ Status CheckpointOpener::open_safetensors() {
   if (!c_.located_.index_path.empty()) return open_sharded();
   TRY_STATUS(open_numbered());
   return look_at_rivals();
+}
+
+void CheckpointOpener::note_unlisted_files(const ShardedIndex& index) {
+  const auto names = list_folder(c_.located_.folder.empty() ? "." : c_.located_.folder);
+  if (!names) return;
+  std::vector<std::string> unlisted;
+  for (const std::string& name : *names)
+    if (parse_shard_name(name, ".safetensors") && !std::binary_search(index.files.begin(), index.files.end(), name))
+      unlisted.push_back(name);
+  if (!unlisted.empty())
+    warn(fmt::format("{} of the folder are not used: {} does not name them ({})", unlisted.size(),
+                     quoted(path_name(c_.located_.index_path)), listed(unlisted)));
 }
 
 std::optional<Error> CheckpointOpener::missing_shards(const ShardedIndex& index,
@@ -141,6 +169,7 @@ Status CheckpointOpener::open_sharded() {
   for (const std::string& name : index.files) paths.push_back(path_join(c_.located_.folder, name));
   if (auto error = missing_shards(index, paths)) return *std::move(error);
   if (c_.kind() == CheckpointKind::kConfig) return {};
+  note_unlisted_files(index);
 
   std::vector<uint32_t> file_of_shard;
   for (const std::string& path : paths) {

@@ -28,7 +28,9 @@ class CheckpointOpener {
   Status open_gguf();
   // Opens `path`, or finds that it is a file already open under another name. The position in files_.
   Result<uint32_t> open_file(const std::string& path);
-  Status index_names();  // fills names_, refuses names that occur twice
+  Status index_names();      // fills names_, refuses names that occur twice
+  void find_stored_dtype();  // and warns where config.json says another
+  void note_unlisted_files(const ShardedIndex& index);
   std::optional<Error> missing_shards(const ShardedIndex& index, const std::vector<std::string>& paths);
   Error incomplete_numbering() const;
 

@@ -228,6 +228,38 @@ TEST(Checkpoint, ReadsTextsBesideTheWeightsWhenAsked) {
   EXPECT_EQ(c->tokenizer_json().value(), std::nullopt);
 }
 
+TEST(Checkpoint, BR082_TheStoredTypeCountsAndADisagreementIsSaidOnce) {
+  const TempFolder folder;
+  const auto open = [&](const char* config) {
+    folder.write("config.json", config);
+    folder.write("model.safetensors",
+                 safetensors("{" + entry("a", "[8]", 0, 16, "BF16") + "," + entry("n", "[1]", 16, 20) + "," +
+                                 entry("q", "[64]", 20, 84, "U8") + "}",
+                             84));
+    auto c = Checkpoint::open(folder.path());
+    EXPECT_TRUE(c) << c.error().message;
+    EXPECT_EQ(c->stored_dtype(), DType::kBF16);
+    return c->warnings();
+  };
+  EXPECT_TRUE(open("{}").empty());
+  EXPECT_TRUE(open(R"({"torch_dtype": "bfloat16"})").empty());
+  const auto warnings = open(R"({"torch_dtype": "float16"})");
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("says f16, the tensors are stored as bf16"), std::string::npos);
+}
+
+TEST(Checkpoint, NotesNumberedFilesThatTheIndexDoesNotName) {
+  const TempFolder folder;
+  folder.write("model-00001-of-00001.safetensors", one_tensor("a"));
+  folder.write("model-00002-of-00003.safetensors", one_tensor("a"));
+  folder.write("model.safetensors.index.json", R"({"weight_map":{"a":"model-00001-of-00001.safetensors"}})");
+  const auto c = Checkpoint::open(folder.path());
+  ASSERT_TRUE(c) << c.error().message;
+  EXPECT_EQ(c->tensors().size(), 1u);
+  ASSERT_EQ(c->warnings().size(), 1u);
+  EXPECT_NE(c->warnings()[0].find("model-00002-of-00003.safetensors"), std::string::npos);
+}
+
 TEST(Checkpoint, TellsTheLogWhatItWarnsOf) {
   const TempFolder folder;
   folder.write("config.json", R"({"auto_map": {"x": "y"}})");

@@ -88,9 +88,9 @@ Result<GenerationConfig> parse_generation_config(std::string_view json, std::str
   GenerationConfig g;
   TRY(g.do_sample, view.find_bool("do_sample"));
   TRY(g.temperature, view.find_double("temperature", {0}));
-  TRY(g.top_p, view.find_double("top_p", kFraction));
+  TRY(g.top_p, view.find_double("top_p", {0, 1}));
   TRY(g.min_p, view.find_double("min_p", {0, 1}));
-  TRY(g.typical_p, view.find_double("typical_p", kFraction));
+  TRY(g.typical_p, view.find_double("typical_p", {0, 1}));
   TRY(g.repetition_penalty, view.find_double("repetition_penalty", kPositive));
   TRY(g.top_k, view.find_int("top_k", kCountOrZero));
   TRY(g.max_length, view.find_int("max_length", kLength));

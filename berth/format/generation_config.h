@@ -1,8 +1,8 @@
 // format/generation_config.h — generation_config.json, or what config.json or GGUF metadata say in its place.
 //
 // Only what the file states is filled in; the defaults of Transformers 5 are the value_or()s named below, so that a
-// caller can tell "50 because the file says so" from "50 because nobody said". temperature 0 means greedy.
-// Limits such as max_new_tokens are as written: the caller cuts them to the context.
+// caller can tell "50 because the file says so" from "50 because nobody said". temperature 0 means greedy, top_p 0 the
+// best token alone. Limits such as max_new_tokens are as written: the caller cuts them to the context.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,7 @@ TEST(GenerationConfig, ReadsStopStringsAndBadWords) {
 
 TEST(GenerationConfig, JS26_RefusesNumbersOutOfRange) {
   for (const char* bad : {R"("temperature": -1)", R"("temperature": "NaN")", R"("temperature": true)", R"("top_p": 2)",
-                          R"("top_p": 0)", R"("top_p": "0.9")", R"("min_p": 1.5)", R"("repetition_penalty": 0)",
+                          R"("top_p": -0.1)", R"("top_p": "0.9")", R"("min_p": 1.5)", R"("repetition_penalty": 0)",
                           R"("top_k": -1)", R"("top_k": 2.5)", R"("max_new_tokens": -1)", R"("max_new_tokens": 1e12)",
                           R"("do_sample": 1)", R"("eos_token_id": "2")", R"("eos_token_id": ["2"])",
                           R"("eos_token_id": [2.5])", R"("eos_token_id": {})", R"("eos_token_id": 4294967296)"}) {

@@ -324,7 +324,8 @@ TEST(SafetensorsHeader, SF40_AMillionNamesStayFarBelowTheTimeLimit) {
     expect_refused("SF-40", h, {"at most"});
   else
     EXPECT_TRUE(h);
-  std::printf("[ measured ] 1,000,000 names of %.0f MB in %.2f s\n", static_cast<double>(file.size()) / 1e6, took.count());
+  std::printf("[ measured ] 1,000,000 names of %.0f MB in %.2f s\n", static_cast<double>(file.size()) / 1e6,
+              took.count());
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_LT(took.count(), 60);
 #else
