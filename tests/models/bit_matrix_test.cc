@@ -91,7 +91,7 @@ class BitMatrix : public ::testing::TestWithParam<Matrix> {};
 
 TEST_P(BitMatrix, GivesOneHashForEveryPlacement) {
   const std::string path = shared_path(GetParam().folder);
-  if (!path_exists(path)) GTEST_SKIP() << path << " is not there";
+  BERTH_NEEDS(path);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 43; ++i) prompt.push_back(5 + i * 17 % 89);
   for (const auto numerics : {kernel::Numerics::kExact, kernel::Numerics::kInt8}) {
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(All, BitMatrix, ::testing::ValuesIn(matrices()), [](con
 // What must change the hash does: another KV dtype, another mode (on formats to which it applies), other weights.
 TEST(BitMatrixCanFail, OtherArithmeticGivesAnotherHash) {
   const std::string path = shared_path("golden/models/llama_bf16");
-  if (!path_exists(path)) GTEST_SKIP() << path << " is not there";
+  BERTH_NEEDS(path);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 43; ++i) prompt.push_back(5 + i * 17 % 89);
   const auto hash_of = [&](DType kv, kernel::Numerics numerics, int32_t blocksize) {

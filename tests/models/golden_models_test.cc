@@ -42,6 +42,7 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenModel, GivesTheLogitsAndTokensOfTransformers) {
   const std::string folder = shared_path("golden/models/" + GetParam());
+  BERTH_NEEDS(folder);
   RunOptions options;
   options.shape = {.ctx_size = 80, .batch = 1, .prefill_chunk = 16, .logit_rows = 4, .kv_dtype = DType::kF32};
   auto placed = place_model(folder, all_on_cpu(), options);
@@ -87,6 +88,7 @@ TEST_P(GoldenModel, GivesTheLogitsAndTokensOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Runs, GoldenModel, ::testing::ValuesIn(kRuns), [](const auto& i) { return i.param; });
 
 TEST(GoldenModels, AreAllListedByName) {
+  BERTH_NEEDS(shared_path("golden/models"));
   auto names = list_folder(shared_path("golden/models"));
   ASSERT_TRUE(names) << names.error().message;
   std::vector<std::string> folders, listed = kRuns;

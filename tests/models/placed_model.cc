@@ -10,6 +10,11 @@ std::string shared_path(const std::string& name) {
   return std::string(shared != nullptr && *shared != 0 ? shared : BERTH_SOURCE_DIR "/../shared") + "/" + name;
 }
 
+bool in_ci() {
+  const char* value = std::getenv("CI");
+  return value != nullptr && std::string(value) == "true";
+}
+
 Placement all_on_cpu(Isa isa) {
   Placement p;
   p.name = "cpu";

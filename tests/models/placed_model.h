@@ -54,5 +54,15 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
 Result<std::vector<float>> all_logits(model::Model& model, const std::vector<int32_t>& tokens);
 
 std::string shared_path(const std::string& name);  // BERTH_SHARED/name
+bool in_ci();                                      // CI=true: what is missing fails instead of being skipped
+
+// Skips the test by the file's name where it is not there; fails in CI.
+#define BERTH_NEEDS(path)                                                        \
+  do {                                                                           \
+    if (!::berth::path_exists(path)) {                                           \
+      if (::berth::testing::in_ci()) FAIL() << "CI needs " << (path);            \
+      GTEST_SKIP() << (path) << " is not there (BERTH_SHARED, BERTH_MODELS)";    \
+    }                                                                            \
+  } while (false)
 
 }  // namespace berth::testing

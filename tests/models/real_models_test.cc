@@ -28,11 +28,6 @@ std::string model_path(const RealModel& m) {
   return std::string(models == nullptr ? "" : models) + "/" + m.path;
 }
 
-bool ci() {
-  const char* value = std::getenv("CI");
-  return value != nullptr && std::string(value) == "true";
-}
-
 std::vector<int32_t> int_list(JsonView list) {
   std::vector<int32_t> out;
   for (const JsonView v : list.elements()) out.push_back(static_cast<int32_t>(*v.as_int64()));
@@ -43,9 +38,7 @@ class RealModelTest : public ::testing::TestWithParam<RealModel> {
  protected:
   void SetUp() override {
     path_ = model_path(GetParam());
-    if (path_exists(path_)) return;
-    if (ci()) FAIL() << "CI needs the real model " << path_;
-    GTEST_SKIP() << GetParam().name << ": not found (" << path_ << "); scripts/test fetches it into BERTH_MODELS";
+    BERTH_NEEDS(path_);
   }
   std::string path_;
 };
