@@ -120,6 +120,8 @@ Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignme
         is_table ? static_cast<size_t>(model.table_memory(static_cast<int>(u) - r.units->chain_size, placement))
                  : assignments[u].memory;
     PlacedUnit placed;
+    placed.kind = unit.kind;
+    placed.layer = unit.layer;
     placed.path = unit.path;
     placed.paths = unit.paths;
     placed.device = use[memory].id;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "berth/sizing/run_shape.h"
+#include "berth/sizing/units.h"
 
 namespace berth::plan {
 
@@ -23,6 +24,8 @@ enum class Access : uint8_t {
 };
 
 struct PlacedUnit {
+  sizing::UnitKind kind = sizing::UnitKind::kMlp;
+  int32_t layer = -1;
   std::string path;                // the unit's name: "model.layers.3.self_attn"
   std::vector<std::string> paths;  // module paths it holds
   std::string device;              // stored on
@@ -33,6 +36,7 @@ struct PlacedUnit {
   uint64_t touched_bytes = 0;
   uint64_t kv_bytes = 0;
   std::string reason;  // one clause for people
+  bool operator==(const PlacedUnit&) const = default;
 };
 
 struct DeviceUse {
@@ -49,12 +53,14 @@ struct DeviceUse {
     return weights_bytes + kv_bytes + workspace_bytes + staging_bytes + overhead_bytes + margin_bytes;
   }
   uint64_t free_bytes() const { return budget_bytes > used() ? budget_bytes - used() : 0; }
+  bool operator==(const DeviceUse&) const = default;
 };
 
 struct Estimate {
   double decode_tokens_per_s = 0;
   double prefill_tokens_per_s = 0;
   int32_t cuts = 0;  // moves from one device to another per step
+  bool operator==(const Estimate&) const = default;
 };
 
 struct Certificate {
@@ -63,6 +69,7 @@ struct Certificate {
   bool optimal = false;
   std::string family = "runs";
   uint64_t labels = 0;
+  bool operator==(const Certificate&) const = default;
 };
 
 // Units are in the order of sizing::UnitTable: the chain, then the tables.
@@ -77,6 +84,7 @@ struct Plan {
   std::vector<std::string> warnings;
 
   const DeviceUse* device(const std::string& id) const;
+  bool operator==(const Plan&) const = default;
 };
 
 }  // namespace berth::plan

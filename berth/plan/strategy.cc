@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "berth/base/strings.h"
 #include "berth/plan/reason.h"
@@ -34,10 +35,20 @@ bool pin_matches(const Pin& pin, const sizing::Unit& unit) {
          });
 }
 
+// Everything a pin may name: units, their modules, and the modules above.
 std::vector<std::string> unit_paths(const sizing::UnitTable& table) {
-  std::vector<std::string> paths;
-  for (const sizing::Unit& u : table.units) paths.push_back(u.path);
-  return paths;
+  std::set<std::string> paths;
+  const auto add = [&](std::string path) {
+    while (!path.empty() && paths.insert(path).second) {
+      const size_t dot = path.rfind('.');
+      path.resize(dot == std::string::npos ? 0 : dot);
+    }
+  };
+  for (const sizing::Unit& u : table.units) {
+    add(u.path);
+    for (const std::string& path : u.paths) add(path);
+  }
+  return {paths.begin(), paths.end()};
 }
 
 Result<size_t> find_device(const AssignRequest& r, const std::string& name) {

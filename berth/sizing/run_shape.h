@@ -18,6 +18,8 @@ struct RunShape {
 
   // Rows of one forward pass: a chunk of one prompt, or one token of each sequence.
   int64_t rows() const { return prefill_chunk > batch ? prefill_chunk : batch; }
+
+  bool operator==(const RunShape&) const = default;
 };
 
 }  // namespace berth::sizing
