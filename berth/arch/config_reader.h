@@ -19,12 +19,12 @@
 namespace berth::arch {
 
 // What no published model comes near; beyond it a number is a broken file, and products of two stay in 64 bits.
-inline constexpr format::IntRange kLayerRange{1, 10'000};
+inline constexpr format::IntRange kLayerRange{1, 4096};
 inline constexpr format::IntRange kHeadRange{1, 65'536};
 inline constexpr format::IntRange kWidthRange{1, 1 << 24};
 inline constexpr format::IntRange kVocabRange{1, 1 << 28};
 inline constexpr format::IntRange kPositionRange{1, INT32_MAX};
-inline constexpr format::IntRange kExpertRange{1, 65'536};
+inline constexpr format::IntRange kExpertRange{1, 4096};
 
 class ConfigReader {
  public:

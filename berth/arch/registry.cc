@@ -44,6 +44,16 @@ Error unknown(std::string_view what, std::string_view name, const std::vector<st
                {"A model without an architecture here can still be planned from a *.tree.json."});
 }
 
+// Every expert gets a name of its own: a config that claims millions of them is not believed.
+Status check_experts(const ModelSpec& spec) {
+  constexpr int64_t kMostExperts = 200'000;  // the largest published models have about 25,000
+  int64_t experts = 0;
+  for (const LayerSpec& layer : spec.layers) experts += layer.mlp.moe ? layer.mlp.moe->experts : 0;
+  if (experts <= kMostExperts) return {};
+  return Error(ErrorCode::kCorruptData, "the config claims " + std::to_string(experts) + " experts in " +
+                                            std::to_string(spec.layers.size()) + " layers, more than any model has");
+}
+
 Result<Decoder> read_config(const format::HfConfig& config, const Family& family) {
   Decoder d;
   d.config = config.root();
@@ -57,6 +67,7 @@ Result<Decoder> read_config(const format::HfConfig& config, const Family& family
   ConfigReader text = family.text_object.empty() ? root : root.nested(family.text_object);
   family.read_config(text, d);
   TRY_STATUS(text.status());
+  TRY_STATUS(check_experts(d.spec));
   // Wrappers may state the tie outside; the text part's own word wins.
   if (!family.text_object.empty() && !text.has("tie_word_embeddings")) {
     d.spec.tied_head = root.boolean("tie_word_embeddings", d.spec.tied_head);
@@ -78,10 +89,9 @@ Result<const Family*> family_of(const format::HfConfig& config) {
 }
 
 // What any path ends with.
-void finish(const Decoder& d, ModelSpec& spec) {
+void finish(ModelSpec& spec) {
   const std::string missing = missing_mechanisms(spec);
   if (!missing.empty()) spec.unsupported = spec.unsupported.empty() ? missing : spec.unsupported + ", " + missing;
-  (void)d;
 }
 
 Result<ModelDescription> describe_hf(const format::Checkpoint& checkpoint, const DescribeOptions& options) {
@@ -96,7 +106,7 @@ Result<ModelDescription> describe_hf(const format::Checkpoint& checkpoint, const
   out.tree = std::move(builder.tree());
   const std::string note = unread_note(unread_tensors(checkpoint, out.spec));
   if (!note.empty()) out.spec.notes.push_back(note);
-  finish(d, out.spec);
+  finish(out.spec);
   return out;
 }
 
@@ -127,6 +137,7 @@ Result<ModelDescription> describe_gguf(const format::Checkpoint& checkpoint, con
   GgufReader gguf(metadata, gguf_tensors(checkpoint));
   family->read_gguf(gguf, d);
   TRY_STATUS(gguf.status());
+  TRY_STATUS(check_experts(d.spec));
   d.spec.family = std::string(family->model_type);
   d.spec.architecture = d.architecture;
   Builder builder(options.has_dtype ? options.dtype : DType::kBF16, true);
@@ -137,7 +148,7 @@ Result<ModelDescription> describe_gguf(const format::Checkpoint& checkpoint, con
   out.tree = std::move(builder.tree());
   const std::string note = unread_note(unread_tensors(checkpoint, out.spec));
   if (!note.empty()) out.spec.notes.push_back(note);
-  finish(d, out.spec);
+  finish(out.spec);
   return out;
 }
 
@@ -171,7 +182,7 @@ Result<ModelDescription> describe_config(const format::HfConfig& config, const D
   out.spec = d.spec;
   presume_sources(config, builder, out.spec);
   out.tree = std::move(builder.tree());
-  finish(d, out.spec);
+  finish(out.spec);
   return out;
 }
 

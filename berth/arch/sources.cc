@@ -142,15 +142,17 @@ TensorSpec* find_spec(ModelSpec& spec, Role role) {
 }
 
 // Tables and heads may have more rows than the vocabulary: padding that is loaded and never chosen.
-void accept_padding(const Checkpoint& checkpoint, WantedTensor& w, const std::string& name) {
+void accept_padding(const Checkpoint& checkpoint, WantedTensor& w, WantedForm& form, const std::string& name) {
   if (w.spec.role != Role::kEmbedding && w.spec.role != Role::kHead && w.spec.role != Role::kHeadBias) return;
   const TensorEntry* entry = checkpoint.find(name);
+  Shape& shape = form.sources.front().shape;
+  if (entry == nullptr || entry->shape.size() != shape.size()) return;
+  if (shape.size() == 2 && entry->shape[1] != shape[1]) return;
+  if (entry->shape[0] <= shape[0] || entry->shape[0] > kVocabRange.max) return;
   const bool vector = w.spec.kind == TensorKind::kVector;
-  if (entry == nullptr || entry->shape.size() != (vector ? 1u : 2u)) return;
-  Dim& extent = vector ? w.cols : w.rows;
-  if (entry->shape[0] <= extent.value || entry->shape[0] > kVocabRange.max) return;
-  extent.value = entry->shape[0];
-  (vector ? w.spec.cols : w.spec.rows) = extent.value;
+  shape[0] = entry->shape[0];
+  (vector ? w.cols : w.rows).value = shape[0];
+  (vector ? w.spec.cols : w.spec.rows) = shape[0];
 }
 
 class Resolver {
@@ -185,22 +187,15 @@ class Resolver {
  private:
   Status add(WantedTensor& w) {
     if (w.forms.empty()) w.forms.push_back(own_form(w));
-    for (const WantedForm& form : w.forms) {
+    for (WantedForm& form : w.forms) {
       const auto first = names_.find(form.sources.front());
       if (!first) continue;
-      accept_padding(checkpoint_, w, *first);
-      TRY_STATUS(add_form(w, w.forms.size() == 1 ? own_or(w, form) : form));
+      accept_padding(checkpoint_, w, form, *first);
+      TRY_STATUS(add_form(w, form));
       return {};
     }
     if (is_tie_side(w)) return {};
     return missing_tensor(w, names_.below_base(w.forms.front().sources.front().name), d_, d_.keys.layers);
-  }
-
-  // The single form again, where accept_padding() has changed the extents.
-  static WantedForm own_or(const WantedTensor& w, const WantedForm& form) {
-    const bool own = form.sources.size() == 1 && form.segments.empty() && form.sources[0].name == w.spec.name &&
-                     !form.sources[0].transposed && form.sources[0].shape.size() <= 2;
-    return own ? own_form(w) : form;
   }
 
   Status add_form(const WantedTensor& w, const WantedForm& form) {
