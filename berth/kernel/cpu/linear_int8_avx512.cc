@@ -176,8 +176,8 @@ struct PairScales {
 
 BERTH_INLINE __m128i load16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 BERTH_INLINE __m128i load8_8(const uint8_t* a, const uint8_t* b) {
-  const __m128d low = _mm_load_sd(reinterpret_cast<const double*>(a));
-  return _mm_castpd_si128(_mm_loadh_pd(low, reinterpret_cast<const double*>(b)));
+  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(a));
+  return _mm_unpacklo_epi64(low, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b)));
 }
 
 // 8 fp16 of A and of B.
