@@ -7,6 +7,7 @@
 #include <set>
 
 #include "berth/arch/golden_tree.h"
+#include "berth/arch/native_tree.h"
 #include "berth/arch/registry.h"
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
@@ -84,6 +85,52 @@ TEST(PublishedTrees, EqualTheLibrarysForEveryModel) {
   }
   std::printf("trees from config.json: %d of %d equal\n", equal, total);
   EXPECT_EQ(total, 45);
+}
+
+// Goldens of quantized trees have one dtype column: the one the tree is built with.
+std::string compare_native(const std::string& name) {
+  const std::string model = name.substr(0, name.size() - std::string(".native").size());
+  const auto golden = read_golden_tree_named(name);
+  if (!golden) return golden.error().message;
+  const auto config = format::HfConfig::open(config_path(model));
+  if (!config) return config.error().message;
+  auto plain = module_tree(*config, {.dtype = DType::kBF16, .has_dtype = true});
+  if (!plain) return plain.error().message;
+  if (!config->quantization()) return "the config has no quantization_config";
+  auto tree = native_tree(*std::move(plain), *config->quantization());
+  if (!tree) return tree.error().message;
+  const auto one_dtype = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) {
+      const size_t slash = line.rfind('/');
+      if (slash == std::string::npos) continue;
+      const size_t end = line.find(' ', slash);
+      line.erase(slash, end == std::string::npos ? std::string::npos : end - slash);
+    }
+    return lines;
+  };
+  const auto expected = one_dtype(lines_of(golden->tree)), found = one_dtype(lines_of(*tree));
+  for (size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {
+    const std::string e = i < expected.size() ? expected[i] : "(nothing)",
+                      f = i < found.size() ? found[i] : "(nothing)";
+    if (e != f) return "row " + std::to_string(i) + ": expected " + e + ", found " + f;
+  }
+  return "";
+}
+
+TEST(PublishedTrees, EqualTheLibrarysAfterTheirOwnQuantizer) {
+  BERTH_NEED_SHARED(shared_folder() + "/golden/device_maps/trees");
+  const auto names = golden_tree_names();
+  ASSERT_TRUE(names) << names.error().message;
+  int equal = 0, total = 0;
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".native")) continue;
+    ++total;
+    const std::string difference = compare_native(name);
+    equal += difference.empty();
+    EXPECT_EQ(difference, "") << name;
+  }
+  std::printf("trees of quantized checkpoints: %d of %d equal\n", equal, total);
+  EXPECT_EQ(total, 10);
 }
 
 }  // namespace
