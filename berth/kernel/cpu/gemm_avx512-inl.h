@@ -54,8 +54,12 @@ BERTH_INLINE __m512i load_up_to(const uint8_t* p, int64_t bytes) {
 
 // 16 rows' dwords 16c .. 16c + 15; `rows`: pointers to the row starts.
 BERTH_INLINE void load_transposed(const uint8_t* const rows[16], int64_t column, int64_t row_bytes, __m512i out[16]) {
+  constexpr int64_t kAhead = 512;
   BERTH_UNROLL
-  for (int i = 0; i < 16; ++i) out[i] = load_up_to(rows[i] + column * 64, row_bytes - column * 64);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = load_up_to(rows[i] + column * 64, row_bytes - column * 64);
+    _mm_prefetch(reinterpret_cast<const char*>(rows[i] + column * 64 + kAhead), _MM_HINT_T0);
+  }
   transpose16(out);
 }
 
@@ -118,6 +122,24 @@ inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
   p.row = p.minima + scales;
   p.levels = p.row + scales;
   return p;
+}
+
+// The expanded scales (and minima) of 16 rows, as bytes for load_transposed. `n` scales a row.
+struct RowScales {
+  const uint8_t* s[16];
+  const uint8_t* m[16];
+};
+inline RowScales expand_rows(const WeightView& w, const int64_t row[16], int64_t n, float* buffer) {
+  const int64_t stride = (n + 15) / 16 * 16;
+  RowScales rows;
+  for (int64_t i = 0; i < 16; ++i) {
+    float* const s = buffer + i * stride;
+    float* const m = buffer + (16 + i) * stride;
+    expand_scales_avx2(w, row[i], s, m);
+    rows.s[i] = reinterpret_cast<const uint8_t*>(s);
+    rows.m[i] = reinterpret_cast<const uint8_t*>(m);
+  }
+  return rows;
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ BERTH_INLINE void put_word(__m256i w, int dword, const __m256i* high, const Oper
 }
 
 template <Kind kKind>
-void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const Operands& op,
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order, const Operands& op,
                 float* panel) {
   constexpr int kElements = word_elements(kKind);
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
@@ -252,7 +252,7 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScr
 template <Kind kKind, bool kMin>
 void gemm(const GemmTask& t) {
   constexpr int kElements = word_elements(kKind);
-  const LaneOrder order(t.w.k / kElements, kLanes);
+  const LaneOrder<kLanes> order(t.w.k / kElements);
   const Operands op = operands(t.w);
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   float* const panel = reinterpret_cast<float*>(p.weights);

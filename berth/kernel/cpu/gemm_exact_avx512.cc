@@ -197,7 +197,7 @@ BERTH_INLINE void put_word(__m512i w, int dword, const __m512i* high, const Oper
 }
 
 template <Kind kKind>
-void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const Operands& op,
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order, const Operands& op,
                 float* panel) {
   constexpr int kElements = word_elements(kKind);
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
@@ -246,14 +246,17 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
 // Scales by block: [block of 32 (16) elements][32 outputs].
 template <Kind kKind, bool kMin>
 void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScratch& p) {
-  const int64_t blocks = w.k / (kKind == Kind::kSix ? 16 : 32);
-  float* const s = p.row;
-  float* const m = p.row + (w.k + 255) / 256 * 8;
-  for (int n = 0; n < kPanelN; ++n) {
-    expand_scales_avx2(w, row[n], s, m);
-    for (int64_t b = 0; b < blocks; ++b) {
-      p.scales[b * kPanelN + n] = s[b];
-      if (kMin) p.minima[b * kPanelN + n] = m[b];
+  const int64_t n = w.k / (kKind == Kind::kSix ? 16 : 32);
+  for (int v = 0; v < 2; ++v) {
+    const RowScales rows = expand_rows(w, row + v * 16, n, p.row);
+    for (int64_t column = 0; column * 16 < n; ++column) {
+      __m512i s[16], m[16];
+      load_transposed(rows.s, column, n * 4, s);
+      if (kMin) load_transposed(rows.m, column, n * 4, m);
+      for (int64_t j = 0; j < 16 && column * 16 + j < n; ++j) {
+        _mm512_store_si512(p.scales + (column * 16 + j) * kPanelN + v * 16, s[j]);
+        if (kMin) _mm512_store_si512(p.minima + (column * 16 + j) * kPanelN + v * 16, m[j]);
+      }
     }
   }
 }
@@ -261,7 +264,7 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScr
 template <Kind kKind, bool kMin>
 void gemm(const GemmTask& t) {
   constexpr int kElements = word_elements(kKind);
-  const LaneOrder order(t.w.k / kElements, kLanes);
+  const LaneOrder<kLanes> order(t.w.k / kElements);
   const Operands op = operands(t.w);
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   float* const panel = reinterpret_cast<float*>(p.weights);

@@ -128,7 +128,8 @@ BERTH_INLINE void put_nibbles(__m256i w, int d, const __m256i* high, __m256i tab
 }
 
 template <Kind kKind>
-void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, __m256i table, int8_t* panel) {
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order, __m256i table,
+                int8_t* panel) {
   constexpr int64_t kDwords = kKind == Kind::kByte ? 8 : 4;  // per word
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
   const int64_t row_bytes = order.words * kDwords * 4;
@@ -160,7 +161,8 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
 
 // Scales by position: [position][run][32 outputs].
 template <Kind kKind, bool kMin>
-void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const PanelScratch& p) {
+void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order,
+                 const PanelScratch& p) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
   float* const s = p.row;
   float* const m = p.row + (w.k + 255) / 256 * 8;
@@ -181,7 +183,7 @@ template <Kind kKind, bool kMin, bool kScaled>
 void gemm(const GemmTask& t) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
   const int64_t words = t.w.k / 32;
-  const LaneOrder order(words, kLanes);
+  const LaneOrder<kLanes> order(words);
   const int shift = t.w.codec == Codec::kQ4_0 ? 3 : t.w.codec == Codec::kQ5_0 ? 4 : t.w.codec == Codec::kQ6_K ? 5 : 0;
   __m256i table = _mm256_setzero_si256();
   if (t.w.int8_book != nullptr)

@@ -130,7 +130,7 @@ BERTH_INLINE void put_nibbles(__m512i w, int d, const __m512i* high, const Opera
 }
 
 template <Kind kKind>
-void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const Operands& op,
+void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order, const Operands& op,
                 int8_t* panel) {
   constexpr int64_t kDwords = kKind == Kind::kByte ? 8 : 4;  // per word
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
@@ -168,18 +168,20 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
 
 // Scales by position: [position][run][32 outputs].
 template <Kind kKind, bool kMin>
-void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder& order, const PanelScratch& p) {
+void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order,
+                 const PanelScratch& p) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
-  float* const s = p.row;
-  float* const m = p.row + (w.k + 255) / 256 * 8;
-  for (int n = 0; n < kPanelN; ++n) {
-    expand_scales_avx2(w, row[n], s, m);
-    for (int i = 0; i < kLanes; ++i) {
-      int64_t at = order.first[i] * kRuns * kPanelN + n;
-      for (int64_t word = order.lane(i); word < order.words; word += kLanes, at += kRuns * kPanelN) {
-        p.scales[at] = s[word * kRuns];
-        if (kRuns == 2) p.scales[at + kPanelN] = s[word * kRuns + 1];
-        if (kMin) p.minima[at] = m[word];
+  const int64_t n = order.words * kRuns;
+  for (int v = 0; v < 2; ++v) {
+    const RowScales rows = expand_rows(w, row + v * 16, n, p.row);
+    for (int64_t column = 0; column * 16 < n; ++column) {
+      __m512i s[16], m[16];
+      load_transposed(rows.s, column, n * 4, s);
+      if (kMin) load_transposed(rows.m, column, n * 4, m);
+      for (int64_t j = 0; j < 16 && column * 16 + j < n; ++j) {
+        const int64_t at = order.position((column * 16 + j) / kRuns) * kRuns + j % kRuns;
+        _mm512_store_si512(p.scales + at * kPanelN + v * 16, s[j]);
+        if (kMin) _mm512_store_si512(p.minima + at * kPanelN + v * 16, m[j]);
       }
     }
   }
@@ -189,7 +191,7 @@ template <Kind kKind, bool kMin, bool kScaled>
 void gemm(const GemmTask& t) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
   const int64_t words = t.w.k / 32;
-  const LaneOrder order(words, kLanes);
+  const LaneOrder<kLanes> order(words);
   const Operands op = operands(t.w);
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   int8_t* const panel = reinterpret_cast<int8_t*>(p.weights);

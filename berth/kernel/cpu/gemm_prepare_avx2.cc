@@ -14,7 +14,7 @@ namespace {
 template <int kTile, int kElements>
 void exact_tile(const float* x, int64_t x_stride, int rows, int64_t k, float* out) {
   const int64_t words = k / kElements;
-  const LaneOrder order(words, 32);
+  const LaneOrder<32> order(words);
   float* t_out = out + k * kTile;
   for (int i = 0; i < 32; ++i) {
     for (int64_t word = order.lane(i); word < words; word += 32) {
@@ -39,7 +39,7 @@ void exact_tile(const float* x, int64_t x_stride, int rows, int64_t k, float* ou
 template <int kTile>
 void int8_tile(const float* x, int64_t x_stride, int rows, int64_t k, bool nibbles, int32_t* out) {
   const int64_t words = k / 32;
-  const LaneOrder order(words, 8);
+  const LaneOrder<8> order(words);
   for (int64_t word = 0; word < words; ++word) {
     int32_t* at = out + order.position(word) * kInt8TileColumns * kTile;
     for (int m = 0; m < kTile; ++m) {

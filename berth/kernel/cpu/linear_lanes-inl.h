@@ -7,28 +7,30 @@ namespace berth::kernel::cpu {
 namespace {
 
 // Lanes (8 or 32) in bit-reversed order; a lane's words lane, lane + lanes, ... side by side.
+template <int kLanes>
 struct LaneOrder {
   int64_t words;
-  int lanes;
-  int32_t first[33];     // position of the first word of the i-th lane taken; first[lanes] = words
-  uint8_t taken_as[32];  // of each lane
+  int32_t first[kLanes + 1];  // position of the first word of the i-th lane taken; first[kLanes] = words
+  int32_t start[kLanes];      // of each lane
 
-  LaneOrder(int64_t word_count, int lane_count) : words(word_count), lanes(lane_count) {
+  explicit LaneOrder(int64_t word_count) : words(word_count) {
     int64_t at = 0;
-    for (int i = 0; i < lanes; ++i) {
+    for (int i = 0; i < kLanes; ++i) {
       const int l = lane(i);
-      taken_as[l] = static_cast<uint8_t>(i);
-      first[i] = static_cast<int32_t>(at);
-      at += (words - l + lanes - 1) / lanes;
+      first[i] = start[l] = static_cast<int32_t>(at);
+      at += (words - l + kLanes - 1) / kLanes;
     }
-    first[lanes] = static_cast<int32_t>(at);
+    first[kLanes] = static_cast<int32_t>(at);
   }
-  int lane(int i) const {
+  static int lane(int i) {
     int reversed = 0;
-    for (int bit = 1; bit < lanes; bit *= 2) reversed = reversed * 2 + (i & bit ? 1 : 0);
+    for (int bit = 1; bit < kLanes; bit *= 2) reversed = reversed * 2 + (i & bit ? 1 : 0);
     return reversed;
   }
-  int64_t position(int64_t word) const { return first[taken_as[word % lanes]] + word / lanes; }
+  int64_t position(int64_t word) const {
+    const uint64_t w = static_cast<uint64_t>(word);
+    return start[w % kLanes] + static_cast<int64_t>(w / kLanes);
+  }
 };
 
 // How many finished sums the i-th lane is added to: the trailing ones of i.
