@@ -44,9 +44,11 @@ BERTH_INLINE void transpose8(__m256i r[8]) {
 
 // 8 rows' dwords 8c .. 8c + 7; zeros beyond `row_bytes`.
 BERTH_INLINE void load_transposed(const uint8_t* const rows[8], int64_t column, int64_t row_bytes, __m256i out[8]) {
+  constexpr int64_t kAhead = 512;
   const int64_t left = row_bytes - column * 32;
   for (int i = 0; i < 8; ++i) {
     const uint8_t* p = rows[i] + column * 32;
+    _mm_prefetch(reinterpret_cast<const char*>(p + kAhead), _MM_HINT_T0);
     if (left >= 32) {
       out[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     } else {
@@ -98,11 +100,29 @@ inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
   const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN;
   PanelScratch p;
   p.weights = scratch;
-  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4);
+  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4 + kPanelGaps);
   p.minima = p.scales + scales;
   p.row = p.minima + scales;
   p.levels = p.row + scales;
   return p;
+}
+
+// The expanded scales (and minima) of 8 rows, as bytes for load_transposed. `n` scales a row.
+struct RowScales {
+  const uint8_t* s[8];
+  const uint8_t* m[8];
+};
+inline RowScales expand_rows(const WeightView& w, const int64_t row[8], int64_t n, float* buffer) {
+  const int64_t stride = (n + 7) / 8 * 8;
+  RowScales rows;
+  for (int64_t i = 0; i < 8; ++i) {
+    float* const s = buffer + i * stride;
+    float* const m = buffer + (8 + i) * stride;
+    expand_scales_avx2(w, row[i], s, m);
+    rows.s[i] = reinterpret_cast<const uint8_t*>(s);
+    rows.m[i] = reinterpret_cast<const uint8_t*>(m);
+  }
+  return rows;
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
   const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN;
   PanelScratch p;
   p.weights = scratch;
-  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4);
+  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4 + kPanelGaps);
   p.minima = p.scales + scales;
   p.row = p.minima + scales;
   p.levels = p.row + scales;

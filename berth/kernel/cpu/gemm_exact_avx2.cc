@@ -34,6 +34,10 @@ constexpr int word_elements(Kind kind) {
 constexpr bool is_scaled(Kind kind) { return word_elements(kind) == 8 || kind == Kind::kQ8 || kind == Kind::kFP8; }
 constexpr int words_per_block(Kind kind) { return (kind == Kind::kSix ? 16 : 32) / word_elements(kind); }
 
+// Lines between the lanes of a panel, so that 32 lanes do not begin in the same set of the first-level cache.
+template <Kind kKind>
+constexpr int64_t kGap = word_elements(kKind) <= 2 ? 1 : 0;
+
 // One lane of kTile inputs x 16 outputs of a panel; the pointers are at the first of the 16.
 template <Kind kKind, bool kMin, int kTile>
 void tile_lane(const float* panel, const float* scales, const float* minima, const float* x, const float* t,
@@ -228,7 +232,7 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
           }
         }
         put_word<kKind>(t[j], static_cast<int>(word % 4), high, op,
-                        panel + order.position(word) * kElements * kPanelN + v * 8);
+                        panel + (order.position(word) * kElements + order.gap(word) * kGap<kKind>)*kPanelN + v * 8);
       }
     }
   }
@@ -237,14 +241,17 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
 // Scales by block: [block of 32 (16) elements][32 outputs].
 template <Kind kKind, bool kMin>
 void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScratch& p) {
-  const int64_t blocks = w.k / (kKind == Kind::kSix ? 16 : 32);
-  float* const s = p.row;
-  float* const m = p.row + (w.k + 255) / 256 * 8;
-  for (int n = 0; n < kPanelN; ++n) {
-    expand_scales_avx2(w, row[n], s, m);
-    for (int64_t b = 0; b < blocks; ++b) {
-      p.scales[b * kPanelN + n] = s[b];
-      if (kMin) p.minima[b * kPanelN + n] = m[b];
+  const int64_t n = w.k / (kKind == Kind::kSix ? 16 : 32);
+  for (int v = 0; v < 4; ++v) {
+    const RowScales rows = expand_rows(w, row + v * 8, n, p.row);
+    for (int64_t column = 0; column * 8 < n; ++column) {
+      __m256i s[8], m[8];
+      load_transposed(rows.s, column, n * 4, s);
+      if (kMin) load_transposed(rows.m, column, n * 4, m);
+      for (int64_t j = 0; j < 8 && column * 8 + j < n; ++j) {
+        _mm256_store_ps(p.scales + (column * 8 + j) * kPanelN + v * 8, _mm256_castsi256_ps(s[j]));
+        if (kMin) _mm256_store_ps(p.minima + (column * 8 + j) * kPanelN + v * 8, _mm256_castsi256_ps(m[j]));
+      }
     }
   }
 }
@@ -270,7 +277,7 @@ void gemm(const GemmTask& t) {
       for (int i = 0; i < kLanes; ++i) {
         const int64_t first = order.first[i], count = order.first[i + 1] - first;
         for (int v = 0; v < kPanelN; v += 16) {
-          const float* w = panel + first * kElements * kPanelN + v;
+          const float* w = panel + (first * kElements + i * kGap<kKind>)*kPanelN + v;
           for (int64_t m = block; m < end;) {
             const int tile = m < sixes_end ? 6 : 4;
             const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;

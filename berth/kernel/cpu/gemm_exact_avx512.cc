@@ -40,6 +40,10 @@ constexpr int word_elements(Kind kind) {
 constexpr bool is_scaled(Kind kind) { return word_elements(kind) == 8 || kind == Kind::kQ8 || kind == Kind::kFP8; }
 constexpr int words_per_block(Kind kind) { return (kind == Kind::kSix ? 16 : 32) / word_elements(kind); }
 
+// Lines between the lanes of a panel, so that 32 lanes do not begin in the same set of the first-level cache.
+template <Kind kKind>
+constexpr int64_t kGap = word_elements(kKind) <= 2 ? 1 : 0;
+
 // One lane of kTile inputs x 32 outputs. `lane` is its first word.
 template <Kind kKind, bool kMin, int kTile>
 void tile_lane(const float* panel, const float* scales, const float* minima, const float* x, const float* t,
@@ -219,7 +223,7 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
             high[b] = _mm512_load_si512(of_rows);
           }
         }
-        float* out = panel + order.position(word) * kElements * kPanelN + v * 16;
+        float* out = panel + (order.position(word) * kElements + order.gap(word) * kGap<kKind>)*kPanelN + v * 16;
         if (kPlanes == 0) {
           put_word<kKind>(t[j], 0, high, op, out);
           continue;
@@ -281,7 +285,7 @@ void gemm(const GemmTask& t) {
       while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
       for (int i = 0; i < kLanes; ++i) {
         const int64_t first = order.first[i], count = order.first[i + 1] - first;
-        const float* w = panel + first * kElements * kPanelN;
+        const float* w = panel + (first * kElements + i * kGap<kKind>)*kPanelN;
         for (int64_t m = block; m < end;) {
           const int tile = m < sixes_end ? 6 : 4;
           const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;

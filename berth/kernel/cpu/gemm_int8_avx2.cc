@@ -164,16 +164,17 @@ template <Kind kKind, bool kMin>
 void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order,
                  const PanelScratch& p) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
-  float* const s = p.row;
-  float* const m = p.row + (w.k + 255) / 256 * 8;
-  for (int n = 0; n < kPanelN; ++n) {
-    expand_scales_avx2(w, row[n], s, m);
-    for (int i = 0; i < kLanes; ++i) {
-      int64_t at = order.first[i] * kRuns * kPanelN + n;
-      for (int64_t word = order.lane(i); word < order.words; word += kLanes, at += kRuns * kPanelN) {
-        p.scales[at] = s[word * kRuns];
-        if (kRuns == 2) p.scales[at + kPanelN] = s[word * kRuns + 1];
-        if (kMin) p.minima[at] = m[word];
+  const int64_t n = order.words * kRuns;
+  for (int v = 0; v < 4; ++v) {
+    const RowScales rows = expand_rows(w, row + v * 8, n, p.row);
+    for (int64_t column = 0; column * 8 < n; ++column) {
+      __m256i s[8], m[8];
+      load_transposed(rows.s, column, n * 4, s);
+      if (kMin) load_transposed(rows.m, column, n * 4, m);
+      for (int64_t j = 0; j < 8 && column * 8 + j < n; ++j) {
+        const int64_t at = order.position((column * 8 + j) / kRuns) * kRuns + j % kRuns;
+        _mm256_store_ps(p.scales + at * kPanelN + v * 8, _mm256_castsi256_ps(s[j]));
+        if (kMin) _mm256_store_ps(p.minima + at * kPanelN + v * 8, _mm256_castsi256_ps(m[j]));
       }
     }
   }

@@ -84,9 +84,10 @@ constexpr int64_t rows_scratch_bytes(int64_t k) { return (k + 255) / 256 * 256 /
 // Lanes are taken one after the other in bit-reversed order (`LaneOrder`), so that adding finished lanes like a binary
 // counter is the finish of numerics.md: 0 + 16, 8 + 24, their sum, ... A "position" counts words in that order.
 
-inline constexpr int kPanelN = 32;    // outputs per panel of decoded weights
-inline constexpr int kBlockM = 96;    // inputs whose partial sums wait for the other lanes: a multiple of 6 and of 4
-inline constexpr int kMaxLevels = 6;  // 32 lanes: sums of 1, 2, 4, 8, 16, 32
+inline constexpr int kPanelN = 32;  // outputs per panel of decoded weights
+inline constexpr int kBlockM = 96;  // inputs whose partial sums wait for the other lanes: a multiple of 6 and of 4
+inline constexpr int kPanelGaps = 32 * kPanelN * 4;  // bytes: lanes of a panel may lie kPanelN floats further apart
+inline constexpr int kMaxLevels = 6;                 // 32 lanes: sums of 1, 2, 4, 8, 16, 32
 
 // How M inputs are cut into register tiles of 6 and then 4: at most one input of padding from M = 6.
 struct Tiling {
@@ -134,7 +135,7 @@ using GemmFn = void (*)(const GemmTask&);
 // A panel of weights as fp32, its scales and minima by output and by block, the sums that wait.
 constexpr int64_t gemm_scratch_bytes(int64_t k) {
   const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN * 4;
-  return padded * kPanelN * 4 + 3 * scales + int64_t{kMaxLevels} * kBlockM * kPanelN * 4;
+  return padded * kPanelN * 4 + kPanelGaps + 3 * scales + int64_t{kMaxLevels} * kBlockM * kPanelN * 4;
 }
 
 // Inputs m .. m + rows - 1 (rows <= tile, the others are zeros) as a tile of 6 or 4.
@@ -168,7 +169,7 @@ struct LinearKernels {
   int vector = 0;  // floats
   RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
-  int64_t gemm_from = 0;  // the least M for which gemm is the faster one
+  const int64_t* gemm_from = nullptr;  // [InputLayout]: the least M for which gemm is the faster one
 };
 
 extern const LinearKernels kLinearAvx512;

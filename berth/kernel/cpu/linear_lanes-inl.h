@@ -13,10 +13,13 @@ struct LaneOrder {
   int32_t first[kLanes + 1];  // position of the first word of the i-th lane taken; first[kLanes] = words
   int32_t start[kLanes];      // of each lane
 
+  uint8_t taken_as[kLanes];  // place of each lane
+
   explicit LaneOrder(int64_t word_count) : words(word_count) {
     int64_t at = 0;
     for (int i = 0; i < kLanes; ++i) {
       const int l = lane(i);
+      taken_as[l] = static_cast<uint8_t>(i);
       first[i] = start[l] = static_cast<int32_t>(at);
       at += (words - l + kLanes - 1) / kLanes;
     }
@@ -27,6 +30,7 @@ struct LaneOrder {
     for (int bit = 1; bit < kLanes; bit *= 2) reversed = reversed * 2 + (i & bit ? 1 : 0);
     return reversed;
   }
+  int64_t gap(int64_t word) const { return taken_as[static_cast<uint64_t>(word) % kLanes]; }
   int64_t position(int64_t word) const {
     const uint64_t w = static_cast<uint64_t>(word);
     return start[w % kLanes] + static_cast<int64_t>(w / kLanes);
