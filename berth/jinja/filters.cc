@@ -156,6 +156,7 @@ std::optional<Integer> truncated(double d) {
 Filtered int_filter(Interpreter&, const Value& v, Arguments a) {
   TRY(const Bound b, bind("int", a, {"default", "base"}));
   TRY(const Integer base, integer_of(b[1], 10));
+  if (v.is_undefined()) return Error(ErrorCode::kInvalidArgument, v.undefined_message());
   std::optional<Integer> n = v.integer();
   if (v.is_float()) n = truncated(v.as_float());
   if (v.is_text()) {
@@ -169,6 +170,7 @@ Filtered int_filter(Interpreter&, const Value& v, Arguments a) {
 
 Filtered float_filter(Interpreter&, const Value& v, Arguments a) {
   TRY(const Bound b, bind("float", a, {"default"}));
+  if (v.is_undefined()) return Error(ErrorCode::kInvalidArgument, v.undefined_message());
   if (const auto d = v.number()) return Value(*d);
   if (v.is_text())
     if (const auto d = parsed_float(v.as_text())) return Value(*d);
@@ -220,7 +222,8 @@ Filtered format_filter(Interpreter& in, const Value& v, Arguments a) {
 
 Filtered file_size(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Bound b, bind("filesizeformat", a, {"binary"}));
-  TRY(const Value number, float_filter(in, v, {}));
+  TRY(const Value number, float_filter(in, v, {{Value(None{})}, {}}));
+  if (!number.is_float()) return type_error("filesizeformat takes a number, not " + v.type_name());
   const bool binary = b[0] && b[0]->truthy();
   const double bytes = number.as_float(), base = binary ? 1024 : 1000;
   if (bytes == 1) return Value("1 Byte");
@@ -239,6 +242,12 @@ Filtered file_size(Interpreter& in, const Value& v, Arguments a) {
   return Value(std::string(buffer, end) + " " + prefix + "B");
 }
 
+Status require_text(const Value& v, const char* filter) {
+  if (v.is_text()) return {};
+  if (v.is_undefined()) return Error(ErrorCode::kInvalidArgument, v.undefined_message());
+  return type_error(std::string(filter) + ": expected a string, found " + v.type_name());
+}
+
 Filtered indent(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Bound b, bind("indent", a, {"width", "first", "blank"}));
   std::string by(4, ' ');
@@ -249,6 +258,7 @@ Filtered indent(Interpreter& in, const Value& v, Arguments a) {
     if (n > 10000) return Error(ErrorCode::kUnsupported, "an indent of over 10000 is not supported");
     by.assign(static_cast<size_t>(std::max<Integer>(n, 0)), ' ');
   }
+  TRY_STATUS(require_text(v, "indent"));
   const bool first = b[1] && b[1]->truthy(), blank = b[2] && b[2]->truthy();
   TRY(const Value method, in.attribute(Value(v.text() + "\n"), "splitlines"));
   TRY(const Value lines, in.call(method, {}));
@@ -269,6 +279,12 @@ Filtered truncate(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Integer length, integer_of(b[0], 255));
   TRY(const Integer leeway, integer_of(b[3], 5));
   const std::string end = b[2] ? b[2]->text() : "...";
+  const bool short_list = v.is_undefined() ||
+                          (v.is_dict() && static_cast<Integer>(v.as_dict().items.size()) <= length + leeway) ||
+                          (v.is_sequence() && v.as_sequence().kind != SequenceKind::kGenerator &&
+                           static_cast<Integer>(v.as_sequence().items.size()) <= length + leeway);
+  if (short_list) return v;  // what has a length below is given back, whatever it is
+  TRY_STATUS(require_text(v, "truncate"));
   const std::string text = v.text();
   const auto end_size = static_cast<Integer>(count_code_points(end));
   if (length < end_size || leeway < 0)
@@ -296,63 +312,94 @@ Filtered word_count(Interpreter&, const Value& v, Arguments) {
   return Value(n);
 }
 
-// textwrap's way for each line: words with the space before them, long words cut.
+// The pieces that textwrap breaks lines between: words, the white space between them, and words behind hyphens.
+std::vector<std::string> wrap_chunks(const std::string& line, bool hyphens) {
+  std::vector<std::string> chunks;
+  const std::vector<size_t> starts = [&] {
+    std::vector<size_t> s;
+    for (size_t i = 0; i < line.size(); decode_utf8(line, i)) s.push_back(i);
+    s.push_back(line.size());
+    return s;
+  }();
+  const auto at = [&](size_t i) {
+    size_t b = starts[i];
+    return decode_utf8(line, b);
+  };
+  const size_t n = starts.size() - 1;
+  const auto letter = [&](size_t i) { return is_word(at(i)) && !is_decimal(at(i)); };
+  size_t begin = 0;
+  for (size_t i = 0; i < n; ++i) {
+    bool cut = i + 1 == n || is_space(at(i)) != is_space(at(i + 1));
+    // A hyphen with a letter before it (and a word character before that) and a word with a letter behind it.
+    if (!cut && hyphens && at(i) == '-' && i >= 2 && letter(i - 1) && is_word(at(i - 2)) && i + 2 < n &&
+        is_word(at(i + 1))) {
+      for (size_t k = i + 2; k < n && is_word(at(k)) && !cut; ++k) cut = letter(k);
+    }
+    if (!cut) continue;
+    chunks.push_back(line.substr(starts[begin], starts[i + 1] - starts[begin]));
+    begin = i + 1;
+  }
+  return chunks;
+}
+
+// textwrap.wrap() of one line, as Jinja calls it.
+std::vector<std::string> wrapped(const std::string& text, size_t width, bool cut_long, bool hyphens) {
+  std::vector<std::string> chunks = wrap_chunks(text, hyphens);
+  std::reverse(chunks.begin(), chunks.end());
+  const auto blank = [](const std::string& s) { return stripped(s, true, false).empty(); };
+  std::vector<std::string> lines;
+  while (!chunks.empty()) {
+    std::vector<std::string> line;
+    size_t used = 0;
+    if (blank(chunks.back()) && !lines.empty()) chunks.pop_back();
+    while (!chunks.empty() && used + count_code_points(chunks.back()) <= width) {
+      used += count_code_points(chunks.back());
+      line.push_back(std::move(chunks.back()));
+      chunks.pop_back();
+    }
+    if (!chunks.empty() && count_code_points(chunks.back()) > width) {
+      std::string& chunk = chunks.back();
+      if (cut_long) {
+        size_t cut = 0;
+        for (size_t i = used; i < width; ++i) decode_utf8(chunk, cut);
+        const size_t hyphen = hyphens && cut > 0 ? chunk.rfind('-', cut - 1) : std::string::npos;
+        if (hyphen != std::string::npos && chunk.find_first_not_of('-') < hyphen) cut = hyphen + 1;
+        line.push_back(chunk.substr(0, cut));
+        chunk = chunk.substr(cut);
+      } else if (line.empty()) {
+        line.push_back(std::move(chunk));
+        chunks.pop_back();
+      }
+    }
+    if (!line.empty() && blank(line.back())) line.pop_back();
+    if (line.empty()) continue;
+    lines.emplace_back();
+    for (const std::string& part : line) lines.back() += part;
+  }
+  return lines;
+}
+
 Filtered word_wrap(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Bound b, bind("wordwrap", a, {"width", "break_long_words", "wrapstring", "break_on_hyphens"}));
   TRY(const Integer width, integer_of(b[0], 79));
-  if (width < 1) return Error(ErrorCode::kInvalidArgument, "wordwrap: the width must be above 0");
-  const bool cut_long = !b[1] || b[1]->truthy();
+  TRY_STATUS(require_text(v, "wordwrap"));
+  if (width < 1 || width > 1000000)
+    return Error(ErrorCode::kInvalidArgument, "wordwrap: expected a width from 1 to 1000000");
   const std::string separator = b[2] && b[2]->is_text() ? b[2]->as_text() : "\n";
-  TRY(const Value method, in.attribute(Value(v.text()), "splitlines"));
+  TRY(const Value method, in.attribute(v, "splitlines"));
   TRY(const Value lines, in.call(method, {}));
   std::string out;
-  const auto put = [&](const std::string& line, bool first) {
-    if (!first) out += separator;
-    out += line;
-  };
   bool first = true;
   for (const Value& l : lines.as_sequence().items) {
-    TRY_STATUS(in.charge(l.as_text().size() * 2 + separator.size()));
-    std::string line;
-    Integer used = 0;
-    bool any = false;
-    const std::string& text = l.as_text();
-    for (size_t i = 0; i < text.size();) {
-      const size_t begin = i;
-      size_t next = i;
-      const bool space = is_space(decode_utf8(text, next));
-      while (i < text.size()) {
-        next = i;
-        if (is_space(decode_utf8(text, next)) != space) break;
-        i = next;
-      }
-      std::string chunk = text.substr(begin, i - begin);
-      auto size = static_cast<Integer>(count_code_points(chunk));
-      if (space && line.empty() && any) continue;
-      if (used + size > width && !line.empty()) {
-        put(std::string(stripped(line, false, true)), first);
-        first = false;
-        any = true;
-        line.clear();
-        used = 0;
-        if (space) continue;
-      }
-      while (cut_long && size > width) {
-        size_t cut = 0;
-        for (Integer k = 0; k < width; ++k) decode_utf8(chunk, cut);
-        TRY_STATUS(in.charge(separator.size()));
-        put(chunk.substr(0, cut), first);
-        first = false;
-        any = true;
-        chunk = chunk.substr(cut);
-        size -= width;
-      }
-      line += chunk;
-      used += size;
-    }
-    if (!line.empty() || !any) {
-      put(std::string(stripped(line, false, true)), first);
+    TRY_STATUS(in.work(l.as_text().size()));
+    TRY_STATUS(in.charge(l.as_text().size() * 40));
+    const auto parts =
+        wrapped(l.as_text(), static_cast<size_t>(width), !b[1] || b[1]->truthy(), !b[3] || b[3]->truthy());
+    for (size_t i = 0; i < std::max<size_t>(parts.size(), 1); ++i) {
+      TRY_STATUS(in.charge(separator.size()));
+      if (!first) out += separator;
       first = false;
+      if (i < parts.size()) out += parts[i];
     }
   }
   return Value(std::move(out));
@@ -486,34 +533,92 @@ Filtered to_json_filter(Interpreter& in, const Value& v, Arguments a) {
   return Value(std::move(text));
 }
 
-// pprint.pformat() of what fits on one line: dicts sorted by key.
-std::string pretty(const Value& v) {
-  if (v.is_dict()) {
-    auto items = v.as_dict().items;
-    std::stable_sort(items.begin(), items.end(), [](const auto& x, const auto& y) {
+// pprint.pformat(): dicts sorted by key, what does not fit in 80 columns on lines of its own.
+class PrettyText {
+ public:
+  explicit PrettyText(Interpreter& in) : in_(in) {}
+  Status write(const Value& v, size_t indent, size_t allowance) {
+    const std::string line = one_line(v);
+    TRY_STATUS(in_.charge(line.size()));
+    TRY_STATUS(in_.work(v.weight()));
+    if (count_code_points(line) + indent + allowance <= kWidth) {
+      out_ += line;
+      return {};
+    }
+    if (v.is_dict()) return dict(sorted(v.as_dict()), indent, allowance);
+    if (v.is_sequence() && v.as_sequence().kind <= SequenceKind::kTuple)
+      return items(v.as_sequence(), indent, allowance);
+    if (v.is_text()) return Error(ErrorCode::kUnsupported, "pprint of a string wider than its line is not supported");
+    out_ += line;
+    return {};
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  static constexpr size_t kWidth = 80;
+  using Pairs = std::vector<std::pair<Value, Value>>;
+
+  static Pairs sorted(const Dict& d) {
+    Pairs pairs = d.items;
+    std::stable_sort(pairs.begin(), pairs.end(), [](const auto& x, const auto& y) {
       const auto order = compare(x.first, y.first, "<");
       return order ? *order == -1 : x.first.type_name() < y.first.type_name();
     });
-    std::string out = "{";
-    for (const auto& [key, value] : items) out += (out.size() > 1 ? ", " : "") + pretty(key) + ": " + pretty(value);
-    return out + "}";
+    return pairs;
   }
-  if (v.is_sequence() && v.as_sequence().kind <= SequenceKind::kTuple) {
-    const bool list = v.as_sequence().kind == SequenceKind::kList;
-    std::string out = list ? "[" : "(";
-    const Values& items = v.as_sequence().items;
-    for (size_t i = 0; i < items.size(); ++i) out += (i > 0 ? ", " : "") + pretty(items[i]);
-    return out + (list ? "]" : items.size() == 1 ? ",)" : ")");
+  static std::string one_line(const Value& v) {
+    if (v.is_dict()) {
+      std::string out = "{";
+      for (const auto& [key, value] : sorted(v.as_dict()))
+        out += (out.size() > 1 ? ", " : "") + one_line(key) + ": " + one_line(value);
+      return out + "}";
+    }
+    if (v.is_sequence() && v.as_sequence().kind <= SequenceKind::kTuple) {
+      const bool list = v.as_sequence().kind == SequenceKind::kList;
+      std::string out = list ? "[" : "(";
+      const Values& values = v.as_sequence().items;
+      for (size_t i = 0; i < values.size(); ++i) out += (i > 0 ? ", " : "") + one_line(values[i]);
+      return out + (list ? "]" : values.size() == 1 ? ",)" : ")");
+    }
+    return v.repr();
   }
-  return v.repr();
-}
+  Status next_line(size_t indent) {
+    TRY_STATUS(in_.charge(indent + 2));
+    out_ += ",\n" + std::string(indent, ' ');
+    return {};
+  }
+  Status dict(const Pairs& pairs, size_t indent, size_t allowance) {
+    out_ += '{';
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      if (i > 0) TRY_STATUS(next_line(indent + 1));
+      const std::string key = pairs[i].first.repr();
+      out_ += key + ": ";
+      TRY_STATUS(
+          write(pairs[i].second, indent + count_code_points(key) + 3, i + 1 == pairs.size() ? allowance + 1 : 1));
+    }
+    out_ += '}';
+    return {};
+  }
+  Status items(const Sequence& s, size_t indent, size_t allowance) {
+    const bool list = s.kind == SequenceKind::kList;
+    const std::string end = list ? "]" : s.items.size() == 1 ? ",)" : ")";
+    out_ += list ? '[' : '(';
+    for (size_t i = 0; i < s.items.size(); ++i) {
+      if (i > 0) TRY_STATUS(next_line(indent + 1));
+      TRY_STATUS(write(s.items[i], indent + 1, i + 1 == s.items.size() ? allowance + end.size() : 1));
+    }
+    out_ += end;
+    return {};
+  }
+
+  Interpreter& in_;
+  std::string out_;
+};
 
 Filtered pprint(Interpreter& in, const Value& v, Arguments) {
-  TRY_STATUS(in.charge(v.weight() * 16));
-  TRY_STATUS(in.work(v.weight()));
-  std::string text = pretty(v);
-  if (text.size() > 80) return Error(ErrorCode::kUnsupported, "pprint of more than 80 characters is not supported");
-  return Value(std::move(text));
+  PrettyText text(in);
+  TRY_STATUS(text.write(v, 0, 0));
+  return Value(text.take());
 }
 
 }  // namespace

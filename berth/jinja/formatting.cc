@@ -407,7 +407,9 @@ Result<std::string> percent_format(Interpreter& in, const std::string& format, c
     TRY_STATUS(in.charge(text.size()));
     out += text;
   }
-  const bool maps = arguments.is_dict() || by_name;
+  // What can be subscripted counts as a mapping and may go unused.
+  const bool maps = arguments.is_dict() || by_name || arguments.is_undefined() ||
+                    (arguments.is_sequence() && arguments.as_sequence().indexable() && !is_tuple);
   if (next < values.size() && !maps && (is_tuple || next == 0))
     return type_error("not all arguments converted during string formatting");
   return out;

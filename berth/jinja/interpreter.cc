@@ -30,6 +30,12 @@ class Macro final : public Object {
   std::shared_ptr<Scope> scope_;
 };
 
+bool is_constant(const Expression& e) {
+  if (e.kind == ExpressionKind::kName || e.kind == ExpressionKind::kCall || e.kind == ExpressionKind::kFilter)
+    return false;
+  return std::all_of(e.items.begin(), e.items.end(), [](const auto& i) { return !i || is_constant(*i); });
+}
+
 std::string object_type(const Value& v) { return v.is_none() ? "None" : v.type_name() + " object"; }
 
 }  // namespace
@@ -490,7 +496,7 @@ Result<Value> Interpreter::evaluate_kind(const Expression& e) {
     }
     case ExpressionKind::kItem: {
       TRY(const Value object, evaluate(*e.items[0]));
-      if (e.items[1]->kind == ExpressionKind::kSlice) return evaluate_slice_of(object, *e.items[1]);
+      if (e.items[1]->kind == ExpressionKind::kSlice) return evaluate_slice_of(object, *e.items[0], *e.items[1]);
       TRY(const Value key, evaluate(*e.items[1]));
       return item(object, key);
     }
@@ -578,7 +584,7 @@ Result<Value> Interpreter::evaluate_compare(const Expression& e) {
   return Value(true);
 }
 
-Result<Value> Interpreter::evaluate_slice_of(const Value& object, const Expression& slice) {
+Result<Value> Interpreter::evaluate_slice_of(const Value& object, const Expression& sliced, const Expression& slice) {
   Value bounds[3] = {None{}, None{}, None{}};
   for (size_t i = 0; i < 3; ++i)
     if (slice.items[i]) {
@@ -587,8 +593,12 @@ Result<Value> Interpreter::evaluate_slice_of(const Value& object, const Expressi
   if (object.is_undefined()) return Error(ErrorCode::kInvalidArgument, object.undefined_message());
   const auto valid = [](const Value& v) { return v.is_none() || v.integer().has_value(); };
   const bool is_list = object.is_sequence() && object.as_sequence().indexable();
-  if (!(object.is_text() || is_list) || !valid(bounds[0]) || !valid(bounds[1]) || !valid(bounds[2]))
-    return Value::undefined("'" + object_type(object) + "' has no such slice");
+  // Jinja folds constants before it runs, and there what cannot be sliced is undefined.
+  if (!object.is_text() && !is_list && is_constant(sliced))
+    return Value::undefined("'" + object_type(object) + "' has no slice");
+  if (!object.is_text() && !is_list) return type_error("'" + object.type_name() + "' object is not subscriptable");
+  if (!valid(bounds[0]) || !valid(bounds[1]) || !valid(bounds[2]))
+    return type_error("slice indices must be integers or None");
   if (is_list) {
     const Sequence& s = object.as_sequence();
     TRY(const auto indices, slice_indices(s.items.size(), bounds[0], bounds[1], bounds[2]));

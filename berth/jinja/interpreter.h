@@ -79,7 +79,7 @@ class Interpreter {
   Result<Value> evaluate_kind(const Expression& e);
   Result<Value> evaluate_compare(const Expression& e);
   Result<Value> evaluate_binary(const Expression& e);
-  Result<Value> evaluate_slice_of(const Value& object, const Expression& slice);
+  Result<Value> evaluate_slice_of(const Value& object, const Expression& sliced, const Expression& slice);
   Result<Value> evaluate_filter(const Expression& e, std::optional<Value> input);
   Result<Arguments> evaluate_arguments(const Expression& e);
   Result<Value> look_up(const std::string& name);

@@ -242,6 +242,10 @@ class Lexer {
         }
       }
     }
+    if (!is_float && in_[at_] == '0' && i > at_ + 1 && is_digit_char(in_[at_ + 1])) {  // "01" is 0, then 1
+      i = at_;
+      while (i < in_.size() && in_[i] == '0') ++i;
+    }
     std::string digits_text(in_.substr(at_, i - at_));
     digits_text.erase(std::remove(digits_text.begin(), digits_text.end(), '_'), digits_text.end());
     push(is_float ? TokenKind::kFloat : TokenKind::kInteger, std::move(digits_text));

@@ -169,6 +169,7 @@ class Parser {
 
   // The body up to one of `ends`; the end's name and, where it is the last one, its tag's end are consumed.
   Result<Body> body_until(const std::vector<std::string_view>& ends, std::string* which = nullptr) {
+    skip_op(":");  // as Python writes it
     TRY_STATUS(end_of_tag());
     TRY(Body body, statements(ends));
     if (which) *which = now().text;
@@ -740,7 +741,6 @@ class Parser {
       TRY(auto index, slice_or_index());
       indices.push_back(std::move(index));
     }
-    if (indices.empty()) return fail("expected subscript expression");
     advance();
     e->items.push_back(std::move(object));
     if (indices.size() == 1) {
@@ -850,8 +850,7 @@ class Parser {
                               now().is_op("[") || now().is_op("{");
     if (now().is_op("(")) {
       TRY_STATUS(arguments(*t));
-    } else if (starts_value && !now().is_name("else") && !now().is_name("or") && !now().is_name("and") &&
-               !now().is_name("if")) {
+    } else if (starts_value && !now().is_name("else") && !now().is_name("or") && !now().is_name("and")) {
       if (now().is_name("is")) return fail("You cannot chain multiple tests with is");
       TRY(auto argument, primary());
       TRY(argument, postfixed(std::move(argument)));

@@ -48,7 +48,9 @@ struct Keyed {
 // Orders by keys, stably; the first comparison that fails ends up in `failed`.
 class KeyOrder {
  public:
-  KeyOrder(Interpreter& in, bool reverse, Status& failed) : in_(in), reverse_(reverse), failed_(failed) {}
+  // `single`: the key itself is compared, not a list of keys, whose equal members (undefined ones too) are passed over.
+  KeyOrder(Interpreter& in, bool reverse, bool single, Status& failed)
+      : in_(in), reverse_(reverse), single_(single), failed_(failed) {}
   bool operator()(const Keyed& a, const Keyed& b) const {
     if (!failed_) return false;
     for (size_t i = 0; i < a.keys.size(); ++i) {
@@ -57,7 +59,7 @@ class KeyOrder {
         failed_ = status;
         return false;
       }
-      if (x.equals(y)) continue;
+      if (!(single_ && x.is_undefined()) && x.equals(y)) continue;
       const auto order = compare(x, y, "<");
       if (!order) {
         failed_ = order.error();
@@ -70,7 +72,7 @@ class KeyOrder {
 
  private:
   Interpreter& in_;
-  bool reverse_;
+  bool reverse_, single_;
   Status& failed_;
 };
 
@@ -97,10 +99,10 @@ Result<std::vector<Keyed>> keyed(Interpreter& in, const Values& items, const std
   return out;
 }
 
-Result<std::vector<Keyed>> in_order(Interpreter& in, std::vector<Keyed> items, bool reverse) {
+Result<std::vector<Keyed>> in_order(Interpreter& in, std::vector<Keyed> items, bool reverse, bool single) {
   TRY_STATUS(in.charge(items.size() * sizeof(Keyed)));
   Status failed;
-  std::stable_sort(items.begin(), items.end(), KeyOrder(in, reverse, failed));
+  std::stable_sort(items.begin(), items.end(), KeyOrder(in, reverse, single, failed));
   TRY_STATUS(failed);
   return items;
 }
@@ -178,7 +180,7 @@ Filtered sort(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Bound b, bind("sort", a, {"reverse", "case_sensitive", "attribute"}));
   TRY(const Values items, in.iterate(v));
   TRY(auto keys, keyed(in, items, b[2], b[1] && b[1]->truthy()));
-  TRY(const auto sorted, in_order(in, std::move(keys), b[0] && b[0]->truthy()));
+  TRY(const auto sorted, in_order(in, std::move(keys), b[0] && b[0]->truthy(), false));
   Values out;
   for (const Keyed& k : sorted) out.push_back(k.value);
   return Sequence::list(std::move(out));
@@ -194,7 +196,7 @@ Filtered dict_sort(Interpreter& in, const Value& v, Arguments a) {
   Values pairs;
   for (const auto& [key, value] : v.as_dict().items) pairs.push_back(Sequence::tuple({key, value}));
   TRY(auto keys, keyed(in, pairs, Value(by == "key" ? 0 : 1), b[0] && b[0]->truthy()));
-  TRY(const auto sorted, in_order(in, std::move(keys), b[2] && b[2]->truthy()));
+  TRY(const auto sorted, in_order(in, std::move(keys), b[2] && b[2]->truthy(), true));
   Values out;
   for (const Keyed& k : sorted) out.push_back(k.value);
   return Sequence::list(std::move(out));
@@ -208,7 +210,7 @@ Filtered extreme(Interpreter& in, const Value& v, Arguments a) {
   TRY(const auto keys, keyed(in, items, b[1], b[0] && b[0]->truthy()));
   size_t best = 0;
   Status failed;
-  const KeyOrder less(in, false, failed);
+  const KeyOrder less(in, false, true, failed);
   for (size_t i = 1; i < keys.size(); ++i)
     if (greatest ? less(keys[best], keys[i]) : less(keys[i], keys[best])) best = i;
   TRY_STATUS(failed);
@@ -250,7 +252,7 @@ Filtered group_by(Interpreter& in, const Value& v, Arguments a) {
   TRY(const Values items, in.iterate(v));
   const bool case_sensitive = b[2] && b[2]->truthy();
   TRY(auto keys, keyed(in, items, b[0], case_sensitive, b[1]));
-  TRY(const auto sorted, in_order(in, std::move(keys), false));
+  TRY(const auto sorted, in_order(in, std::move(keys), false, true));
   Values groups;
   for (size_t i = 0; i < sorted.size();) {
     Values members;
@@ -310,7 +312,7 @@ std::optional<Value> taken_first(Arguments& a) {
 }
 
 Filtered map(Interpreter& in, const Value& v, Arguments a) {
-  if (v.is_undefined()) return Sequence::generator({});
+  if (!v.truthy()) return Sequence::generator({});
   std::optional<Value> attribute, otherwise;
   if (a.positional.empty()) {
     for (const auto& [name, value] : a.named) {
@@ -337,7 +339,7 @@ Filtered map(Interpreter& in, const Value& v, Arguments a) {
 // select, reject and, with an attribute's name first, selectattr and rejectattr.
 template <bool wanted, bool by_attribute>
 Filtered choose(Interpreter& in, const Value& v, Arguments a) {
-  if (v.is_undefined()) return Sequence::generator({});
+  if (!v.truthy()) return Sequence::generator({});
   std::optional<Value> attribute;
   if (by_attribute) {
     attribute = taken_first(a);

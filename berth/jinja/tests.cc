@@ -29,7 +29,9 @@ bool floating(const Value& v) { return v.is_float(); }
 bool number(const Value& v) { return v.is_number(); }
 bool string(const Value& v) { return v.is_text(); }
 bool mapping(const Value& v) { return v.is_dict(); }
-bool callable(const Value& v) { return v.is_object() && v.as_object()->callable(); }
+bool callable(const Value& v) {  // an undefined value can be called: it says what is missing
+  return v.is_undefined() || (v.is_object() && v.as_object()->callable());
+}
 bool escaped(const Value& v) { return v.is_safe(); }
 bool iterable(const Value& v) {
   return v.is_text() || v.is_bytes() || v.is_sequence() || v.is_dict() || v.is_undefined();
