@@ -1,0 +1,157 @@
+// kernel/cpu/encode_avx512.cc — the encoders' loops for AVX-512.
+//
+// nf4 from bf16, the common case, in one pass over registers. The range -1..1 is cut into 32 bins so narrow (1/15.5)
+// that each holds at most one threshold, since nf4's lie 0.08 apart: code = base[bin] + (s > threshold[bin]). That is
+// exact for any rounding of the bin, as long as bins do not decrease with s, because a threshold's own bin is found by
+// the same instructions. s = 1 gives bin 31 exactly, so nothing needs clamping.
+//
+// A 32-bit word holds two bf16: its upper half with zeros below is the second as fp32, shifted left by 16 it is the
+// first. So codes of even and odd elements come in the same lanes, and a byte is 16 * even + odd.
+//
+// Everything else: binary search, as encode_avx2.cc.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "berth/kernel/cpu/encode_kernels.h"
+
+namespace berth::kernel::cpu {
+namespace {
+
+constexpr float kBins = 15.5f;
+
+inline __m512i bin_of(__m512 s) {
+  return _mm512_cvttps_epi32(_mm512_fmadd_ps(s, _mm512_set1_ps(kBins), _mm512_set1_ps(kBins)));
+}
+
+struct BinTable {
+  __m512 threshold[2];
+  __m512i base[2];
+};
+
+BinTable bin_table(const Thresholds& t) {
+  alignas(64) float threshold[32];
+  alignas(64) int32_t base[32] = {}, bin[16];
+  alignas(64) float value[16] = {};
+  for (int i = 0; i < 15; ++i) value[i] = t.value[i];
+  _mm512_store_si512(bin, bin_of(_mm512_load_ps(value)));
+  for (int b = 0; b < 32; ++b) {
+    threshold[b] = 2.0f;  // none: nothing is above it
+    for (int i = 0; i < 15; ++i) {
+      if (bin[i] < b) ++base[b];
+      if (bin[i] == b) threshold[b] = value[i];
+    }
+  }
+  return {{_mm512_load_ps(threshold), _mm512_load_ps(threshold + 16)},
+          {_mm512_load_si512(base), _mm512_load_si512(base + 16)}};
+}
+
+inline __m512i code_of(const BinTable& t, __m512 s) {
+  const __m512i bin = bin_of(s);
+  const __m512i base = _mm512_permutex2var_epi32(t.base[0], bin, t.base[1]);
+  const __mmask16 above =
+      _mm512_cmp_ps_mask(s, _mm512_permutex2var_ps(t.threshold[0], bin, t.threshold[1]), _CMP_GT_OQ);
+  return _mm512_mask_add_epi32(base, above, base, _mm512_set1_epi32(1));
+}
+
+uint32_t bf16_to_nf4(const Thresholds& thresholds, const uint16_t* x, int64_t n, float least, uint8_t* codes) {
+  __m512i most = _mm512_setzero_si512();
+  const __m512i no_sign = _mm512_set1_epi16(0x7fff);
+  for (int64_t i = 0; i < n; i += 32)
+    most = _mm512_max_epu16(most, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i)));
+  // Each 32-bit lane's larger half to the top.
+  most = _mm512_max_epu32(_mm512_and_si512(most, _mm512_set1_epi32(static_cast<int>(0xffff0000u))),
+                          _mm512_slli_epi32(most, 16));
+  const uint32_t bits = _mm512_reduce_max_epu32(most);
+  float absmax;
+  std::memcpy(&absmax, &bits, 4);
+  if (bits >= 0x7f800000u || absmax < least) return bits;
+  static const BinTable table = bin_table(thresholds);
+  const BinTable t = table;
+  const __m512 reciprocal = _mm512_set1_ps(1.0f / absmax);
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  for (int64_t i = 0; i < n; i += 32) {
+    const __m512i v = _mm512_loadu_si512(x + i);
+    const __m512i even = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), reciprocal));
+    const __m512i odd = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), reciprocal));
+    const __m512i both = _mm512_or_si512(_mm512_slli_epi32(even, 4), odd);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi32_epi8(both));
+  }
+  return bits;
+}
+
+inline __m512 through_bf16(__m512 v) {
+  const __m512i u = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i kept = _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
+  return _mm512_castsi512_ps(_mm512_and_si512(kept, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+void widen(SourceType type, const void* x, int64_t n, SourceType rounding, float* out) {
+  const auto* p = static_cast<const unsigned char*>(x);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
+    __m512 v;
+    if (type == SourceType::kF32) {
+      v = _mm512_maskz_loadu_ps(mask, p + i * 4);
+    } else {
+      const __m256i h = _mm256_maskz_loadu_epi16(mask, p + i * 2);
+      v = type == SourceType::kF16 ? _mm512_cvtph_ps(h)
+                                   : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+    }
+    if (rounding == SourceType::kBF16) v = through_bf16(v);
+    if (rounding == SourceType::kF16) v = _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    _mm512_mask_storeu_ps(out + i, mask, v);
+  }
+}
+
+uint32_t largest(const float* x, int64_t n) {
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
+    most =
+        _mm512_max_epu32(most, _mm512_and_si512(_mm512_set1_epi32(0x7fffffff), _mm512_maskz_loadu_epi32(mask, x + i)));
+  }
+  return _mm512_reduce_max_epu32(most);
+}
+
+void classify(const Thresholds& t, const float* x, int64_t n, float reciprocal, uint8_t* codes) {
+  const float* v = t.value;
+  const __m512 first = _mm512_set1_ps(v[7]);
+  const __m512 second = _mm512_setr_ps(v[3], v[11], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512 third = _mm512_setr_ps(v[1], v[5], v[9], v[13], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512 fourth = _mm512_setr_ps(v[0], v[2], v[4], v[6], v[8], v[10], v[12], v[14], 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512 scale = _mm512_set1_ps(reciprocal), one_float = _mm512_set1_ps(1.0f);
+  const __m512i one = _mm512_set1_epi32(1);
+  const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(t.code)));
+  const auto next = [&](__m512 thresholds, __m512i p, __m512 s) {
+    const __mmask16 above = _mm512_cmp_ps_mask(s, _mm512_permutexvar_ps(p, thresholds), _CMP_GT_OQ);
+    const __m512i doubled = _mm512_add_epi32(p, p);
+    return _mm512_mask_add_epi32(doubled, above, doubled, one);
+  };
+  for (int64_t i = 0; i < n; i += 16) {
+    __m512 s = _mm512_mul_ps(_mm512_loadu_ps(x + i), scale);
+    s = _mm512_max_ps(_mm512_min_ps(s, one_float), _mm512_set1_ps(-1.0f));
+    __m512i p = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(s, first, _CMP_GT_OQ), one);
+    p = next(fourth, next(third, next(second, p, s), s), s);
+    const __m512i q = _mm512_permutexvar_epi32(p, code);
+    const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(q, 4), _mm512_srli_epi64(q, 32));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi64_epi8(pairs));
+  }
+}
+
+void round_int8(const float* x, int64_t n, float scale, int8_t* codes) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
+    const __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(scale));
+    _mm_mask_storeu_epi8(codes + i, mask, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+}
+
+}  // namespace
+
+const EncodeKernels kEncodeAvx512{widen, largest, classify, round_int8, bf16_to_nf4};
+
+}  // namespace berth::kernel::cpu
