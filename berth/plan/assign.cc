@@ -128,10 +128,12 @@ Result<Plan> assign(const AssignRequest& r, std::span<const Assignment> assignme
     placed.computed_on = is_table ? placed.device : use[assignments[u].compute].id;
     placed.access = is_table ? Access::kGather : model.access(placement.units[u]);
     placed.access_prefill = is_table ? Access::kGather : prefill.access[u];
-    placed.stored_bytes =
-        is_table && unit.stored_with >= 0
-            ? 0
-            : static_cast<uint64_t>(model.unit_weights(static_cast<int>(u), static_cast<int>(memory)));
+    // On the disk it costs what is not in the checkpoint already; what is kept there, and brought over, is all of it.
+    const bool on_disk = r.machine->devices[memory].kind == machine::DeviceKind::kDisk;
+    if (!(is_table && unit.stored_with >= 0))
+      placed.stored_bytes =
+          on_disk ? unit.stored_bytes
+                  : static_cast<uint64_t>(model.unit_weights(static_cast<int>(u), static_cast<int>(memory)));
     placed.touched_bytes = unit.touched_bytes;
     placed.kv_bytes = unit.kv_bytes;
     if (!is_table && unit.kv_source >= 0) {

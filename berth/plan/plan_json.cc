@@ -116,6 +116,33 @@ void fields(Archive& a, Inputs in) {
 }
 
 template <typename Archive>
+void fields(Archive& a, sizing::Unit& u) {
+  a("stored_bytes", u.stored_bytes);
+  a("stored_bytes_512", u.stored_bytes_512);
+  a("disk_bytes", u.disk_bytes);
+  a("touched_bytes", u.touched_bytes);
+  a("kv_bytes", u.kv_bytes);
+  a("kv_new_bytes", u.kv_new_bytes);
+  a("kv_source", u.kv_source);
+  a("flops", u.flops);
+  a("input_bytes", u.input_bytes);
+  a("prefill_input_bytes", u.prefill_input_bytes);
+  a("prefill_flops", u.prefill_flops);
+  a("workspace_bytes", u.workspace_bytes);
+  a("grain_bytes", u.grain_bytes);
+  a("consumer", u.consumer);
+  a("row_bytes", u.row_bytes);
+  a("stored_with", u.stored_with);
+}
+
+template <typename Archive>
+void fields(Archive& a, sizing::UnitTable& t) {
+  a("chain_size", t.chain_size);
+  a("logits_bytes", t.logits_bytes);
+  a.list("units", t.units, [](auto& inner, sizing::Unit& u) { fields(inner, u); });
+}
+
+template <typename Archive>
 void fields(Archive& a, PlanDocument& d) {
   a.format();
   a("berth", d.berth);
@@ -127,18 +154,25 @@ void fields(Archive& a, PlanDocument& d) {
   a("device_map", d.device_map);
   a.budgets(d.plan.devices);
   a.list("devices", d.plan.devices, [](auto& inner, DeviceUse& x) { fields(inner, x); });
-  a.list("units", d.plan.units, [](auto& inner, PlacedUnit& x) { fields(inner, x); });
+  if (a.whole()) a.list("units", d.plan.units, [](auto& inner, PlacedUnit& x) { fields(inner, x); });
   a.object("estimate", [&](auto& inner) { fields(inner, d.plan.estimate); });
   a.maybe("certificate", d.plan.certificate, [](auto& inner, Certificate& x) { fields(inner, x); });
   a("memory_footprint_bytes", d.plan.memory_footprint_bytes);
   a("warnings", d.plan.warnings);
+  if (a.whole()) a.sizes(d.sizes);
 }
 
 // --- writing ---
 
 class Writer {
  public:
-  explicit Writer(JsonWriter& out) : out_(out) {}
+  Writer(JsonWriter& out, bool whole) : out_(out), whole_(whole) {}
+
+  bool whole() const { return whole_; }
+  void sizes(sizing::UnitTable& table) {
+    if (table.units.empty()) return;
+    object("sizes", [&](Writer& inner) { fields(inner, table); });
+  }
 
   void operator()(std::string_view name, std::string& text) { out_.member(name, text); }
   void operator()(std::string_view name, uint64_t& n) { out_.member(name, n); }
@@ -225,6 +259,7 @@ class Writer {
 
  private:
   JsonWriter& out_;
+  bool whole_;
 };
 
 // --- reading: the first error stands, everything after it is skipped ---
@@ -233,6 +268,11 @@ class Reader {
  public:
   Reader(JsonView object, std::string place, std::optional<Error>& error)
       : object_(object), place_(std::move(place)), error_(error) {}
+
+  bool whole() const { return true; }
+  void sizes(sizing::UnitTable& table) {
+    if (object_.contains("sizes")) object("sizes", [&](Reader& inner) { fields(inner, table); });
+  }
 
   void operator()(std::string_view name, std::string& text) {
     if (const auto v = find(name, "a text", [](JsonView j) { return j.as_string(); })) text = std::string(*v);
@@ -432,14 +472,21 @@ DeviceMap device_map_of(const Plan& plan, const arch::ModuleTree* tree) {
   return collapsed(*tree, places);
 }
 
-void write_plan(const PlanDocument& document, JsonWriter& out) {
+namespace {
+
+void write(const PlanDocument& document, bool whole, JsonWriter& out) {
   // The field lists serve reading too and take references; writing changes nothing.
   PlanDocument copy = document;
-  Writer writer(out);
+  Writer writer(out, whole);
   out.begin_object();
   fields(writer, copy);
   out.end_object();
 }
+
+}  // namespace
+
+void write_plan(const PlanDocument& document, JsonWriter& out) { write(document, true, out); }
+void write_plan_summary(const PlanDocument& document, JsonWriter& out) { write(document, false, out); }
 
 std::string plan_json(const PlanDocument& document, int indent) {
   JsonWriter out(indent);
@@ -466,7 +513,48 @@ Result<PlanDocument> read_plan(JsonView object) {
         return Error(ErrorCode::kInvalidArgument,
                      fmt::format("reading a plan: units[{}] ({}) is on device {}, which devices does not list", u,
                                  quoted(document.plan.units[u].path), quoted(id)));
+  if (!document.sizes.units.empty()) {
+    sizing::UnitTable& sizes = document.sizes;
+    if (sizes.units.size() != document.plan.units.size() || sizes.chain_size < 1 ||
+        static_cast<size_t>(sizes.chain_size) > sizes.units.size())
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("reading a plan: sizes are of {} units ({} in the chain), the plan has {}",
+                               sizes.units.size(), sizes.chain_size, document.plan.units.size()));
+    sizes.memory_footprint_bytes = document.plan.memory_footprint_bytes;
+    for (size_t u = 0; u < sizes.units.size(); ++u) {
+      const PlacedUnit& placed = document.plan.units[u];
+      sizes.units[u].kind = placed.kind;
+      sizes.units[u].layer = placed.layer;
+      sizes.units[u].path = placed.path;
+      sizes.units[u].paths = placed.paths;
+    }
+  }
   return document;
+}
+
+Result<RecordedRequest> recorded_request(const PlanDocument& document) {
+  if (document.sizes.units.empty())
+    return Error(ErrorCode::kInvalidArgument, "the plan does not record the sizes of its units",
+                 {"Make it again with: berth plan MODEL --json"});
+  RecordedRequest r;
+  r.units = document.sizes;
+  r.machine = document.machine;
+  r.shape = document.plan.shape;
+  r.strategy = document.plan.strategy;
+  for (size_t d = 0; d < r.machine.devices.size(); ++d) {
+    machine::DeviceBudget b;
+    b.map_name = r.machine.map_name(d);
+    b.machine_id = r.machine.devices[d].id;
+    const DeviceUse* use = document.plan.device(b.map_name);
+    b.left_out = use == nullptr;
+    if (use != nullptr) {
+      b.budget_bytes = use->budget_bytes;
+      b.overhead_bytes = use->overhead_bytes;
+      b.margin_bytes = use->margin_bytes;
+    }
+    r.budgets.push_back(std::move(b));
+  }
+  return r;
 }
 
 Result<PlanDocument> parse_plan(std::string_view text) {

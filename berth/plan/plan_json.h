@@ -33,13 +33,29 @@ struct PlanDocument {
   std::string compat;  // library whose planner was followed; empty: none
   DeviceMap device_map;
   Plan plan;
+  // Sizes and costs of the units (in the plan's order), so that a plan can be explained without its checkpoint; empty
+  // where a document has none.
+  sizing::UnitTable sizes;
 };
+
+// What planning needs, from a document: the request points into this. Errors: kInvalidArgument where it has no sizes.
+struct RecordedRequest {
+  sizing::UnitTable units;
+  machine::Machine machine;
+  std::vector<machine::DeviceBudget> budgets;
+  AssignRequest request() const { return {&units, &machine, budgets, shape, strategy}; }
+  sizing::RunShape shape;
+  std::string strategy;
+};
+Result<RecordedRequest> recorded_request(const PlanDocument& document);
 
 // Where things are stored. With a tree: collapsed over it, covering every parameter and buffer (those of no unit go
 // with the tensors before them). Without: one entry per unit path.
 DeviceMap device_map_of(const Plan& plan, const arch::ModuleTree* tree);
 
 void write_plan(const PlanDocument& document, JsonWriter& out);
+// The same without `units` and `sizes`: a row of `compare`.
+void write_plan_summary(const PlanDocument& document, JsonWriter& out);
 std::string plan_json(const PlanDocument& document, int indent = 2);
 
 // Errors: kInvalidArgument naming the place ("units[3].device"), what was expected and what was found.

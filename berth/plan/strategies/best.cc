@@ -9,6 +9,7 @@
 #include "berth/plan/strategies/scatter.h"
 #include "berth/plan/strategies/search_space.h"
 #include "berth/plan/strategies/table_combinations.h"
+#include "berth/plan/strategies/tidy.h"
 #include "berth/plan/wide.h"
 
 namespace berth::plan {
@@ -171,6 +172,7 @@ class BestSearch {
     }
     if (r_.placement) {
       r_.proof = Proof::kNone;
+      r_.placement = tidied(m_, *r_.placement);
       r_.bound_ps = std::min(r_.bound_ps, r_.cost.time_ps);
       r_.optimal = all_solved;
       r_.bound_any_ps = std::min(r_.bound_any_ps, r_.bound_ps);

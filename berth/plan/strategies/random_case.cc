@@ -162,8 +162,10 @@ Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerator
   c.machine.devices.push_back(machine::default_cpu(static_cast<uint64_t>(cpu)));
   if (disk > 0) c.machine.devices.push_back(machine::default_disk(static_cast<uint64_t>(disk)));
   fill_budgets(c);
+  int32_t layer = -1;
   const auto add = [&](std::string path, sizing::UnitKind kind, int64_t stored, int64_t touched, int64_t kv) {
     sizing::Unit u;
+    u.layer = kind == sizing::UnitKind::kHead ? -1 : layer;
     u.kind = kind;
     u.path = std::move(path);
     u.paths = {u.path};
@@ -180,15 +182,16 @@ Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerator
     c.units.units.push_back(std::move(u));
   };
   for (int l = 0; l < shape.layers; ++l) {
-    const std::string layer = fmt::format("model.layers.{}.", l);
+    const std::string prefix = fmt::format("model.layers.{}.", l);
+    layer = l;
     const int64_t b = shape.layer_bytes;
     if (shape.experts) {
-      add(layer + "self_attn", sizing::UnitKind::kAttention, b / 20, b / 20, shape.kv_bytes);
-      add(layer + "mlp.gate", sizing::UnitKind::kMlp, b / 100, b / 100, 0);
-      add(layer + "mlp.experts", sizing::UnitKind::kExpertBank, b - b / 20 - b / 100, b / 20, 0);
+      add(prefix + "self_attn", sizing::UnitKind::kAttention, b / 20, b / 20, shape.kv_bytes);
+      add(prefix + "mlp.gate", sizing::UnitKind::kMlp, b / 100, b / 100, 0);
+      add(prefix + "mlp.experts", sizing::UnitKind::kExpertBank, b - b / 20 - b / 100, b / 20, 0);
     } else {
-      add(layer + "self_attn", sizing::UnitKind::kAttention, b / 4, b / 4, shape.kv_bytes);
-      add(layer + "mlp", sizing::UnitKind::kMlp, b - b / 4, b - b / 4, 0);
+      add(prefix + "self_attn", sizing::UnitKind::kAttention, b / 4, b / 4, shape.kv_bytes);
+      add(prefix + "mlp", sizing::UnitKind::kMlp, b - b / 4, b - b / 4, 0);
     }
   }
   add("lm_head", sizing::UnitKind::kHead, shape.vocab_bytes, shape.vocab_bytes, 0);

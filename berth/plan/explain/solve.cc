@@ -1,0 +1,117 @@
+// plan/explain/solve.cc — see solve.h.
+#include "berth/plan/explain/solve.h"
+
+#include <fmt/format.h>
+
+#include "berth/base/bytes.h"
+#include "berth/base/strings.h"
+
+namespace berth::plan {
+namespace {
+
+struct QuestionInfo {
+  Question question;
+  std::string_view name, unit;
+  bool upwards;  // the largest value that fits, else the smallest
+};
+constexpr QuestionInfo kQuestions[] = {{Question::kMaxCtx, "max-ctx", "tokens", true},
+                                       {Question::kMinVram, "min-vram", "bytes", false},
+                                       {Question::kMaxBatch, "max-batch", "sequences", true},
+                                       {Question::kMinDevices, "min-devices", "accelerators", false}};
+
+const QuestionInfo& info(Question question) { return kQuestions[static_cast<size_t>(question)]; }
+
+}  // namespace
+
+std::string_view question_name(Question question) { return info(question).name; }
+
+Result<Question> parse_question(std::string_view text) {
+  std::vector<std::string> names;
+  for (const QuestionInfo& q : kQuestions) {
+    if (q.name == text) return q.question;
+    names.emplace_back(q.name);
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("solve: there is no question {}{}", quoted(text), did_you_mean(text, names)),
+               {"Questions are " + join(names, ", ") + "."});
+}
+
+Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const PlanAt& plan) {
+  if (least < 0 || most < least || step < 1)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("solve {}: nothing lies between {} and {}", info(question).name, least, most));
+  const bool upwards = info(question).upwards;
+  // Steps from the easiest value: 0 is easiest, `last` hardest.
+  const int64_t last = (most - least) / step;
+  const auto value_of = [&](int64_t k) { return upwards ? least + k * step : least + (last - k) * step; };
+  Solution s;
+  s.question = question;
+  s.unit = std::string(info(question).unit);
+  std::optional<Error> refused;
+  const auto fits = [&](int64_t k) -> Result<bool> {
+    auto made = plan(value_of(k));
+    if (made) {
+      s.plan = *std::move(made);
+      s.answer = value_of(k);
+      return true;
+    }
+    if (made.error().code != ErrorCode::kDoesNotFit) return made.error();
+    refused = std::move(made).error();
+    return false;
+  };
+  TRY(const bool easiest, fits(0));
+  if (!easiest) return *refused;
+  int64_t good = 0, bad = last + 1;
+  // Gallop, then halve: most answers are near neither end.
+  for (int64_t reach = 1; bad - good > 1;) {
+    const int64_t k = bad > last ? std::min(good + reach, last) : good + (bad - good) / 2;
+    TRY(const bool ok, fits(k));
+    if (ok) {
+      good = k;
+      reach *= 4;
+      if (good == last) break;
+    } else {
+      bad = k;
+    }
+  }
+  s.at_limit = good == last;
+  if (s.at_limit) return s;
+  // The plan and the refusal that prove it, at exactly these values.
+  TRY(const bool at, fits(good));
+  TRY(const bool beyond, fits(bad));
+  if (!at || beyond)
+    return Error(ErrorCode::kInternal,
+                 fmt::format("solve {}: planning is not monotone at {}", info(question).name, value_of(good)));
+  s.answer = value_of(good);
+  s.reason = refused->message;
+  if (const auto details = JsonDocument::parse(refused->details_json.empty() ? "{}" : refused->details_json))
+    if (const auto device = details->root()["device"].as_string()) s.device = std::string(*device);
+  return s;
+}
+
+std::string solution_text(const Solution& s) {
+  const std::string amount =
+      s.question == Question::kMinVram
+          ? format_bytes(static_cast<uint64_t>(s.answer)) + fmt::format(" ({} bytes) each", s.answer)
+          : fmt::format("{} {}", group_digits(static_cast<uint64_t>(s.answer)), s.unit);
+  std::string out = fmt::format("{}: {}\n", info(s.question).name, amount);
+  if (s.at_limit) return out + "  nothing binds: this is the end of what was asked for\n";
+  return out +
+         fmt::format("  one step beyond, device {} binds: {}\n", s.device.empty() ? "?" : s.device, escaped(s.reason));
+}
+
+void write_solution(const Solution& s, JsonWriter& out) {
+  out.begin_object()
+      .member("question", info(s.question).name)
+      .member("answer", s.answer)
+      .member("unit", s.unit)
+      .key("binding");
+  if (s.at_limit) {
+    out.null();
+  } else {
+    out.begin_object().member("device", s.device).member("reason", s.reason).end_object();
+  }
+  out.member("at_limit", s.at_limit).end_object();
+}
+
+}  // namespace berth::plan
