@@ -3,11 +3,15 @@
 //   berth_kernel_bench [--formats nf4,q4_k] [--modes exact,int8] [--threads 1,2] [--m 1,4,512] [--k 4096] [--n 4096]
 //                      [--isa avx512] [--repeats 9] [--clock wall|cpu]
 //
+// With --benchmark_filter=... first, the benches of attention_bench.cc and rows_bench.cc run instead.
+//
 // M = 1..8 ("decode"): GB/s of all weight bytes (codes and scales), weights cycling through more than 256 MiB, paired
 // with a plain read of the same memory by the same threads in four streams each, and the same loop over one matrix that
 // stays in cache ("in cache"). M >= 16: GFLOP/s against the peak of fma (exact) or of the int8 dot (int8).
 // Each repetition times limit and kernel one after the other; the share is the median of their ratios, the rates are
 // the best of all repetitions: on a shared machine absolute figures drift.
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -226,6 +230,11 @@ void gemm(Run& run, int64_t m, const std::string& label) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]).starts_with("--benchmark")) {  // attention_bench.cc, rows_bench.cc
+    benchmark::Initialize(&argc, argv);
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+  }
   Options o;
   for (const quant::CodecInfo* info : quant::all_codecs()) o.formats.emplace_back(info->name);
   o.formats.emplace_back("nf4-nested");
