@@ -37,19 +37,32 @@ Result<std::optional<quant::StoredFormat>> quantize_to(const Options& o) {
   return std::optional(format);
 }
 
-Status apply_rules(OpenedModel& m, const Options& o) {
-  arch::QuantizeOptions rules;
-  if (!o.llm_int8_skip_modules.empty()) rules.skip_modules = split(o.llm_int8_skip_modules, ',');
-  TRY(m.quantize_rules, arch::quantize_rules(m.description.tree, rules));
-  for (const std::string& key : m.quantize_rules.unmatched_keys)
-    m.notes.push_back(fmt::format("--llm-int8-skip-modules: {} matches no module", quoted(key)));
-  return {};
-}
-
 }  // namespace
 
 Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log) {
   return format::Checkpoint::open(model, log);
+}
+
+Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, const Options& options) {
+  ChosenStorage out;
+  sizing::StorageRequest request;
+  TRY(request.dtype, float_type("dtype", options.dtype));
+  TRY(out.quantize_to, quantize_to(options));
+  std::set<std::string> replaced;
+  if (out.quantize_to) {
+    arch::QuantizeOptions rules;
+    if (!options.llm_int8_skip_modules.empty()) rules.skip_modules = split(options.llm_int8_skip_modules, ',');
+    TRY(out.rules, arch::quantize_rules(description.tree, rules));
+    for (const arch::QuantizeDecision& d : out.rules.decisions)
+      if (d.replaced) replaced.insert(d.path);
+    request.quantize_to = out.quantize_to;
+    request.quantizes = [&replaced, experts = options.quantize_experts](const arch::TensorSpec& t) {
+      if (t.kind == arch::TensorKind::kMatrix) return replaced.contains(t.module);
+      return experts && t.kind == arch::TensorKind::kBank;
+    };
+  }
+  TRY(out.storage, sizing::choose_storage(description.spec, request));
+  return out;
 }
 
 Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log) {
@@ -67,22 +80,12 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   m.kv_dtype = kv_dtype.value_or(gguf ? DType::kF16 : m.dtype);
   for (const std::string& note : m.spec().notes) m.notes.push_back(note);
 
-  TRY(m.quantize_to, quantize_to(options));
-  sizing::StorageRequest request;
-  request.dtype = dtype;
-  std::set<std::string> replaced;
-  if (m.quantize_to) {
-    TRY_STATUS(apply_rules(m, options));
-    for (const arch::QuantizeDecision& d : m.quantize_rules.decisions)
-      if (d.replaced) replaced.insert(d.path);
-    request.quantize_to = m.quantize_to;
-    const bool experts = options.quantize_experts;
-    request.quantizes = [&replaced, experts](const arch::TensorSpec& t) {
-      if (t.kind == arch::TensorKind::kMatrix) return replaced.contains(t.module);
-      return experts && t.kind == arch::TensorKind::kBank;
-    };
-  }
-  TRY(m.storage, sizing::choose_storage(m.spec(), request));
+  TRY(ChosenStorage chosen, choose_storage(m.description, options));
+  m.quantize_to = chosen.quantize_to;
+  m.quantize_rules = std::move(chosen.rules);
+  m.storage = std::move(chosen.storage);
+  for (const std::string& key : m.quantize_rules.unmatched_keys)
+    m.notes.push_back(fmt::format("--llm-int8-skip-modules: {} matches no module", quoted(key)));
   if (m.quantize_to) {
     size_t made = 0, dequantized = 0, wide_banks = 0;
     for (size_t i = 0; i < m.storage.size(); ++i) {

@@ -34,6 +34,14 @@ struct OpenedModel {
   uint64_t parameters() const;
 };
 
+// In which format every tensor is held, under these options; open_model's own step, and what a plan under other options asks.
+struct ChosenStorage {
+  std::optional<quant::StoredFormat> quantize_to;
+  arch::QuantizeRules rules;
+  std::vector<sizing::TensorStorage> storage;
+};
+Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, const Options& options);
+
 // The checkpoint alone: for commands that need its texts but not its architecture.
 Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log);
 

@@ -74,6 +74,43 @@ Result<std::optional<plan::DeviceMap>> custom_map(const Options& o, const machin
   return std::optional<plan::DeviceMap>();
 }
 
+// The model's units under a change that a refusal may propose.
+plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, const sizing::RunShape& shape) {
+  return [&model, options, shape](const plan::Change& change) -> std::optional<plan::ChangedUnits> {
+    using Kind = plan::Change::Kind;
+    plan::ChangedUnits out;
+    out.shape = shape;
+    Options changed = options;
+    switch (change.kind) {
+      case Kind::kLoadIn4Bit:
+        if (options.load_in_4bit || model.quantize_to || model.quantization() != "none") return std::nullopt;
+        changed.load_in_4bit = true;
+        break;
+      case Kind::kLoadIn8Bit:
+        if (options.load_in_4bit || options.load_in_8bit || model.quantization() != "none") return std::nullopt;
+        changed.load_in_8bit = true;
+        break;
+      case Kind::kKvDtype: out.shape.kv_dtype = change.kv_dtype; break;
+      case Kind::kCtxSize:
+        out.shape.ctx_size = change.value;
+        out.shape.prefill_chunk = std::min(shape.prefill_chunk, change.value);
+        break;
+      case Kind::kBatch: out.shape.batch = out.shape.logit_rows = change.value; break;
+      case Kind::kPrefillChunk: out.shape.prefill_chunk = change.value; break;
+    }
+    sizing::UnitOptions units;
+    units.whole_layers = options.target == "transformers";
+    if (change.kind != Kind::kLoadIn4Bit && change.kind != Kind::kLoadIn8Bit) {
+      out.units = sizing::make_units(model.spec(), model.storage, out.shape, units);
+      return out;
+    }
+    const auto chosen = choose_storage(model.description, changed);
+    if (!chosen) return std::nullopt;
+    out.units = sizing::make_units(model.spec(), chosen->storage, out.shape, units);
+    return out;
+  };
+}
+
 }  // namespace
 
 Result<Isa> chosen_isa(const Options& options) {
@@ -135,6 +172,7 @@ Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
   TRY(request.pins, parse_pins(o));
   request.offload = !o.no_offload;
   request.effort = o.plan_effort;
+  request.with_change = units_under(model, o, out.inputs.shape);
   if (o.target == "transformers") request.target = plan::Target::kTransformers;
   else if (o.target == "llama.cpp") request.target = plan::Target::kLlamaCpp;
   else if (o.target != "berth")

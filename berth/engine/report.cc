@@ -9,6 +9,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
 #include "berth/base/version.h"
+#include "berth/plan/explain/text.h"
 
 namespace berth::engine {
 namespace {
@@ -20,105 +21,8 @@ std::string bar(double share, int width) {
   return out;
 }
 
-std::string paint(std::string_view text, int color, const TextStyle& style) {
-  return style.color ? fmt::format("\x1b[{}m{}\x1b[0m", color, text) : std::string(text);
-}
-
-// Cells of one device's bar: weights, KV, workspace, rest, free.
-std::string device_bar(const plan::DeviceUse& d, int width, const TextStyle& style) {
-  const uint64_t other = d.staging_bytes + d.overhead_bytes + d.margin_bytes;
-  const uint64_t parts[] = {d.weights_bytes, d.kv_bytes, d.workspace_bytes, other};
-  static constexpr const char* kCells[] = {"█", "▓", "▒", "░"};
-  static constexpr int kColors[] = {34, 35, 33, 90};
-  std::string out;
-  int at = 0;
-  uint64_t sum = 0;
-  for (size_t i = 0; i < std::size(parts); ++i) {
-    sum += parts[i];
-    const int end = d.budget_bytes == 0 ? 0 : static_cast<int>(static_cast<double>(sum) / static_cast<double>(d.budget_bytes) * width + 0.5);
-    std::string run;
-    for (; at < std::min(end, width); ++at) run += kCells[i];
-    if (!run.empty()) out += paint(run, kColors[i], style);
-  }
-  for (; at < width; ++at) out += "·";
-  return out;
-}
-
-char device_letter(const std::string& id) { return id == "cpu" ? 'c' : id == "disk" ? 'd' : id.empty() ? '?' : id.back(); }
-
-// One character per layer half: where attention and MLP live.
-std::string layer_strip(const PlannedModel& planned) {
-  const auto& units = planned.inputs.units;
-  std::map<int32_t, std::string> by_layer;
-  for (int32_t u = 0; u < units.chain_size; ++u) {
-    const int32_t layer = units.units[static_cast<size_t>(u)].layer;
-    if (layer >= 0) by_layer[layer] += device_letter(planned.plan.units[static_cast<size_t>(u)].device);
-  }
-  std::string out;
-  for (const auto& [layer, letters] : by_layer) {
-    if (layer > 0 && layer % 10 == 0) out += ' ';
-    const bool whole = letters.find_first_not_of(letters[0]) == std::string::npos;
-    out += whole ? std::string(1, letters[0]) : "[" + letters + "]";
-  }
-  return out;
-}
-
-}  // namespace
-
-plan::DeviceMap device_map_of(const OpenedModel& model, const plan::Plan& plan) {
-  plan::DeviceMap map;
-  for (const plan::PlacedUnit& u : plan.units)
-    for (const std::string& path : u.paths) map.entries[path] = plan::DeviceName::from_key(u.device);
-  std::vector<plan::TensorPlace> places = plan::expanded(model.description.tree, map);
-  // Buffers and skipped towers follow the last module before them that has a device.
-  std::optional<plan::DeviceName> last;
-  for (const plan::TensorPlace& p : places)
-    if (p.device) {
-      last = p.device;
-      break;
-    }
-  for (plan::TensorPlace& p : places) {
-    if (!p.device) p.device = last;
-    last = p.device;
-  }
-  return plan::collapsed(model.description.tree, places);
-}
-
-std::string plan_text(const OpenedModel& model, const PlannedModel& planned, const TextStyle& style) {
-  const plan::Plan& p = planned.plan;
-  std::string out = fmt::format("{}  {}, {} parameters, {} stored; context {}, batch {}, KV cache {}\n", model.name,
-                                model.spec().architecture, group_digits(model.parameters()), format_bytes(p.memory_footprint_bytes),
-                                p.shape.ctx_size, p.shape.batch, dtype_info(p.shape.kv_dtype).torch);
-  const int width = std::clamp(style.width - 44, 10, 40);
-  for (const plan::DeviceUse& d : p.devices) {
-    if (d.used() == d.overhead_bytes + d.margin_bytes) continue;
-    out += fmt::format("  {:<10} {} {:>9} of {:<9} free {}\n", fmt::format("{} {}", d.id, d.machine_id == d.id ? "" : d.machine_id),
-                       device_bar(d, width, style), format_bytes(d.used()), format_bytes(d.budget_bytes), format_bytes(d.free_bytes()));
-    out += fmt::format("  {:<10} weights {}, KV cache {}, workspace {}{}\n", "", format_bytes(d.weights_bytes), format_bytes(d.kv_bytes),
-                       format_bytes(d.workspace_bytes),
-                       d.overhead_bytes + d.margin_bytes + d.staging_bytes > 0
-                           ? fmt::format(", other {}", format_bytes(d.overhead_bytes + d.margin_bytes + d.staging_bytes)) : "");
-  }
-  out += fmt::format("  layers     {}\n", layer_strip(planned));
-  for (size_t u = 0; u < p.units.size(); ++u) {
-    const sizing::Unit& unit = planned.inputs.units.units[u];
-    if (unit.kind == sizing::UnitKind::kHead || unit.kind == sizing::UnitKind::kTable)
-      out += fmt::format("  {:<26} on {:<5} {:>9}  {}\n", p.units[u].path, p.units[u].device, format_bytes(p.units[u].stored_bytes),
-                         unit.stored_with >= 0 ? "stored with the head" : p.units[u].reason);
-  }
-  if (p.estimate.decode_tokens_per_s > 0)
-    out += fmt::format("  estimated  {:.1f} tokens/s decoding, {:.0f} prefilling; {} moves\n", p.estimate.decode_tokens_per_s,
-                       p.estimate.prefill_tokens_per_s, p.estimate.cuts);
-  for (const std::string& w : p.warnings) out += "  note: " + w + "\n";
-  return out;
-}
-
-void write_plan(const OpenedModel& model, const PlannedModel& planned, const Options& options, JsonWriter& w) {
-  const plan::Plan& p = planned.plan;
-  w.begin_object().member("format", "berth-plan-1").member("berth", version());
-  w.key("inputs").begin_object().key("options").begin_object();
-  const Options defaults;
-  std::map<std::string_view, std::string> default_text;
+// What differs from the defaults, as a JSON object.
+std::string options_json(const Options& options) {
   const auto text_of = [](const auto& value) {
     JsonWriter one;
     using T = std::remove_cvref_t<decltype(value)>;
@@ -131,62 +35,50 @@ void write_plan(const OpenedModel& model, const PlannedModel& planned, const Opt
     }
     return one.take();
   };
+  const Options defaults;
+  std::map<std::string_view, std::string> default_text;
   visit_options(defaults, [&](const OptionInfo& i, const auto& v) { default_text[i.name] = text_of(v); });
+  JsonWriter w;
+  w.begin_object();
   visit_options(options, [&](const OptionInfo& i, const auto& v) {
     if (const std::string text = text_of(v); text != default_text[i.name]) w.key(i.name).raw(text);
   });
-  w.end_object().key("machine");
-  machine::write_machine(planned.inputs.machine, w);
-  w.member("checkpoint", model.checkpoint->fingerprint())
-      .member("ctx_size", p.shape.ctx_size)
-      .member("batch", p.shape.batch)
-      .member("kv_dtype", dtype_info(p.shape.kv_dtype).torch)
-      .member("prefill_chunk", p.shape.prefill_chunk)
-      .end_object();
-  w.key("model").begin_object().member("name", model.name).member("architecture", model.spec().architecture)
-      .member("dtype", dtype_info(model.dtype).torch).member("parameters", model.parameters()).member("quantization", model.quantization()).end_object();
-  w.member("strategy", p.strategy).key("compat").null().member("fits", true);
-  w.key("device_map").begin_object();
-  for (const auto& [path, device] : device_map_of(model, p).entries) {
-    w.key(path);
-    device.write(w);
-  }
-  w.end_object().key("budgets").begin_object();
-  for (const plan::DeviceUse& d : p.devices) w.member(d.id, d.budget_bytes);
-  w.end_object().key("devices").begin_array();
-  for (const plan::DeviceUse& d : p.devices)
-    w.begin_object().member("id", d.id).member("machine_id", d.machine_id).member("budget_bytes", d.budget_bytes)
-        .member("weights_bytes", d.weights_bytes).member("kv_bytes", d.kv_bytes).member("workspace_bytes", d.workspace_bytes)
-        .member("staging_bytes", d.staging_bytes).member("overhead_bytes", d.overhead_bytes).member("margin_bytes", d.margin_bytes)
-        .member("free_bytes", d.free_bytes()).end_object();
-  w.end_array().key("units").begin_array();
-  const auto access = [](plan::Access a) { return a == plan::Access::kCompute ? "compute" : a == plan::Access::kGather ? "gather" : "stream"; };
-  for (const plan::PlacedUnit& u : p.units) {
-    w.begin_object().member("path", u.path).key("paths").begin_array();
-    for (const std::string& path : u.paths) w.value(path);
-    w.end_array().key("device");
-    plan::DeviceName::from_key(u.device).write(w);
-    w.key("computed_on");
-    plan::DeviceName::from_key(u.computed_on).write(w);
-    w.member("access", access(u.access)).member("access_prefill", access(u.access_prefill)).member("stored_bytes", u.stored_bytes)
-        .member("touched_bytes", u.touched_bytes).member("kv_bytes", u.kv_bytes).member("reason", u.reason).end_object();
-  }
-  w.end_array();
-  w.key("estimate").begin_object().member("decode_tokens_per_s", p.estimate.decode_tokens_per_s)
-      .member("prefill_tokens_per_s", p.estimate.prefill_tokens_per_s).member("cuts", static_cast<int64_t>(p.estimate.cuts)).end_object();
-  w.key("certificate");
-  if (p.certificate) {
-    const plan::Certificate& c = *p.certificate;
-    w.begin_object().member("objective", c.objective).member("value", c.value_s).member("bound", c.bound_s).member("gap", c.gap_s)
-        .member("bound_any", c.bound_any_s).member("optimal", c.optimal).member("family", c.family).member("labels", c.labels).end_object();
-  } else {
-    w.null();
-  }
-  w.member("memory_footprint_bytes", p.memory_footprint_bytes).key("warnings").begin_array();
-  for (const std::string& s : p.warnings) w.value(s);
-  for (const std::string& s : model.notes) w.value(s);
-  for (const std::string& s : planned.inputs.notes) w.value(s);
-  w.end_array().end_object();
+  w.end_object();
+  return w.take();
+}
+
+}  // namespace
+
+plan::DeviceMap device_map_of(const OpenedModel& model, const plan::Plan& plan) {
+  return plan::device_map_of(plan, &model.description.tree);
+}
+
+plan::PlanDocument plan_document(const OpenedModel& model, const PlannedModel& planned, const Options& options) {
+  plan::PlanDocument d;
+  d.berth = version();
+  d.options = options_json(options);
+  d.machine = planned.inputs.machine;
+  d.checkpoint = model.checkpoint->fingerprint();
+  d.model = {model.name, model.spec().architecture, std::string(dtype_info(model.dtype).torch), model.quantization(), model.parameters()};
+  d.compat = options.compat;
+  d.device_map = device_map_of(model, planned.plan);
+  d.plan = planned.plan;
+  d.plan.warnings.insert(d.plan.warnings.end(), model.notes.begin(), model.notes.end());
+  d.plan.warnings.insert(d.plan.warnings.end(), planned.inputs.notes.begin(), planned.inputs.notes.end());
+  d.sizes = planned.inputs.units;
+  return d;
+}
+
+std::string plan_text(const OpenedModel& model, const PlannedModel& planned, const TextStyle& style) {
+  const plan::Plan& p = planned.plan;
+  const std::string title = fmt::format("{}  {}, {} parameters, {} stored; context {}, batch {}, KV cache {}", model.name,
+                                        model.spec().architecture, group_digits(model.parameters()), format_bytes(p.memory_footprint_bytes),
+                                        p.shape.ctx_size, p.shape.batch, dtype_info(p.shape.kv_dtype).torch);
+  return plan::plan_picture(p, {style.width, style.color}, title);
+}
+
+void write_plan(const OpenedModel& model, const PlannedModel& planned, const Options& options, JsonWriter& w) {
+  plan::write_plan(plan_document(model, planned, options), w);
 }
 
 std::string memory_text(std::span<const MemoryRow> rows) {

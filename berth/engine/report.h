@@ -11,6 +11,7 @@
 #include "berth/engine/running.h"
 #include "berth/engine/verify.h"
 #include "berth/plan/device_map.h"
+#include "berth/plan/plan_json.h"
 
 namespace berth::engine {
 
@@ -21,6 +22,9 @@ struct TextStyle {
 
 // Where things are stored, collapsed over the module tree; covers every parameter and buffer.
 plan::DeviceMap device_map_of(const OpenedModel& model, const plan::Plan& plan);
+
+// The PLAN document of the contract.
+plan::PlanDocument plan_document(const OpenedModel& model, const PlannedModel& planned, const Options& options);
 
 std::string plan_text(const OpenedModel& model, const PlannedModel& planned, const TextStyle& style);
 void write_plan(const OpenedModel& model, const PlannedModel& planned, const Options& options, JsonWriter& out);
