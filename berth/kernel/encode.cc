@@ -152,14 +152,16 @@ int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weight
                       type == SourceType::kBF16 && rounding != SourceType::kF16 && blocksize % 64 == 0;
   float values[kLargestBlock];
   for (int64_t begin = 0; begin < weights.count; begin += blocksize, ++absmax) {
+    if (direct) {
+      const int64_t done =
+          kernels->bf16_to_nf4(thresholds, static_cast<const uint16_t*>(weights.data) + begin, blocksize,
+                               (weights.count - begin) / blocksize, kTiny, codes + begin / 2, absmax);
+      begin += done * blocksize;
+      absmax += done;
+      if (begin == weights.count) break;
+    }
     const int64_t n = std::min<int64_t>(blocksize, weights.count - begin);
     const std::byte* const block = data + begin * element_bytes(type);
-    if (direct && n == blocksize) {
-      const uint32_t bits =
-          kernels->bf16_to_nf4(thresholds, reinterpret_cast<const uint16_t*>(block), n, kTiny, codes + begin / 2);
-      *absmax = std::bit_cast<float>(bits);
-      if (bits < kInfinityBits && *absmax >= kTiny) continue;
-    }
     widen(kernels, type, block, n, rounding, values);
     const uint32_t bits = largest(kernels, values, n);
     if (bits >= kInfinityBits) return begin + first_not_finite(values, n);

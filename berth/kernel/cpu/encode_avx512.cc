@@ -54,30 +54,30 @@ inline __m512i code_of(const BinTable& t, __m512 s) {
   return _mm512_mask_add_epi32(base, above, base, _mm512_set1_epi32(1));
 }
 
-uint32_t bf16_to_nf4(const Thresholds& thresholds, const uint16_t* x, int64_t n, float least, uint8_t* codes) {
-  __m512i most = _mm512_setzero_si512();
-  const __m512i no_sign = _mm512_set1_epi16(0x7fff);
-  for (int64_t i = 0; i < n; i += 32)
-    most = _mm512_max_epu16(most, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i)));
-  // Each 32-bit lane's larger half to the top.
-  most = _mm512_max_epu32(_mm512_and_si512(most, _mm512_set1_epi32(static_cast<int>(0xffff0000u))),
-                          _mm512_slli_epi32(most, 16));
-  const uint32_t bits = _mm512_reduce_max_epu32(most);
-  float absmax;
-  std::memcpy(&absmax, &bits, 4);
-  if (bits >= 0x7f800000u || absmax < least) return bits;
+int64_t bf16_to_nf4(const Thresholds& thresholds, const uint16_t* x, int64_t blocksize, int64_t blocks, float least,
+                    uint8_t* codes, float* absmax) {
   static const BinTable table = bin_table(thresholds);
   const BinTable t = table;
-  const __m512 reciprocal = _mm512_set1_ps(1.0f / absmax);
-  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  for (int64_t i = 0; i < n; i += 32) {
-    const __m512i v = _mm512_loadu_si512(x + i);
-    const __m512i even = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), reciprocal));
-    const __m512i odd = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), reciprocal));
-    const __m512i both = _mm512_or_si512(_mm512_slli_epi32(even, 4), odd);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi32_epi8(both));
+  const __m512i no_sign = _mm512_set1_epi16(0x7fff), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  for (int64_t block = 0; block < blocks; ++block, x += blocksize, codes += blocksize / 2) {
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t i = 0; i < blocksize; i += 32)
+      most = _mm512_max_epu16(most, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i)));
+    // Each 32-bit lane's larger half to the top.
+    most = _mm512_max_epu32(_mm512_and_si512(most, upper), _mm512_slli_epi32(most, 16));
+    const uint32_t bits = _mm512_reduce_max_epu32(most);
+    std::memcpy(absmax + block, &bits, 4);
+    if (bits >= 0x7f800000u || absmax[block] < least) return block;
+    const __m512 reciprocal = _mm512_set1_ps(1.0f / absmax[block]);
+    for (int64_t i = 0; i < blocksize; i += 32) {
+      const __m512i v = _mm512_loadu_si512(x + i);
+      const __m512i even = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), reciprocal));
+      const __m512i odd = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), reciprocal));
+      const __m512i both = _mm512_or_si512(_mm512_slli_epi32(even, 4), odd);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi32_epi8(both));
+    }
   }
-  return bits;
+  return blocks;
 }
 
 inline __m512 through_bf16(__m512 v) {
@@ -89,31 +89,40 @@ inline __m512 through_bf16(__m512 v) {
   return _mm512_castsi512_ps(_mm512_and_si512(kept, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
+inline __m512 through(SourceType rounding, __m512 v) {
+  if (rounding == SourceType::kBF16) return through_bf16(v);
+  if (rounding == SourceType::kF16) return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  return v;
+}
+
+inline __m512 load16(SourceType type, const unsigned char* p, __mmask16 mask) {
+  if (type == SourceType::kF32) return _mm512_maskz_loadu_ps(mask, p);
+  const __m256i h = _mm256_maskz_loadu_epi16(mask, p);
+  if (type == SourceType::kF16) return _mm512_cvtph_ps(h);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+// Whole vectors are stored without a mask: what a masked store wrote cannot be forwarded to the loads that follow.
 void widen(SourceType type, const void* x, int64_t n, SourceType rounding, float* out) {
   const auto* p = static_cast<const unsigned char*>(x);
-  for (int64_t i = 0; i < n; i += 16) {
-    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
-    __m512 v;
-    if (type == SourceType::kF32) {
-      v = _mm512_maskz_loadu_ps(mask, p + i * 4);
-    } else {
-      const __m256i h = _mm256_maskz_loadu_epi16(mask, p + i * 2);
-      v = type == SourceType::kF16 ? _mm512_cvtph_ps(h)
-                                   : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-    }
-    if (rounding == SourceType::kBF16) v = through_bf16(v);
-    if (rounding == SourceType::kF16) v = _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    _mm512_mask_storeu_ps(out + i, mask, v);
+  const int64_t size = type == SourceType::kF32 ? 4 : 2;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) _mm512_storeu_ps(out + i, through(rounding, load16(type, p + i * size, 0xffff)));
+  if (i < n) {
+    const __mmask16 mask = first_lanes(n - i);
+    _mm512_mask_storeu_ps(out + i, mask, through(rounding, load16(type, p + i * size, mask)));
   }
 }
 
 uint32_t largest(const float* x, int64_t n) {
+  const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
   __m512i most = _mm512_setzero_si512();
-  for (int64_t i = 0; i < n; i += 16) {
-    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
-    most =
-        _mm512_max_epu32(most, _mm512_and_si512(_mm512_set1_epi32(0x7fffffff), _mm512_maskz_loadu_epi32(mask, x + i)));
-  }
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) most = _mm512_max_epu32(most, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i)));
+  if (i < n)
+    most = _mm512_max_epu32(most, _mm512_and_si512(no_sign, _mm512_maskz_loadu_epi32(first_lanes(n - i), x + i)));
   return _mm512_reduce_max_epu32(most);
 }
 
@@ -143,10 +152,16 @@ void classify(const Thresholds& t, const float* x, int64_t n, float reciprocal, 
 }
 
 void round_int8(const float* x, int64_t n, float scale, int8_t* codes) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const __mmask16 mask = n - i >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << (n - i)) - 1);
-    const __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(scale));
-    _mm_mask_storeu_epi8(codes + i, mask, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+  const __m512 by = _mm512_set1_ps(scale);
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(q));
+  }
+  if (i < n) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), by));
+    _mm_mask_storeu_epi8(codes + i, mask, _mm512_cvtepi32_epi8(q));
   }
 }
 

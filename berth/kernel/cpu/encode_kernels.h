@@ -23,9 +23,10 @@ struct EncodeKernels {
   void (*classify)(const Thresholds& thresholds, const float* x, int64_t n, float reciprocal, uint8_t* codes);
   // codes[i] = rint(x[i] * scale), in -127..127.
   void (*round_int8)(const float* x, int64_t n, float scale, int8_t* codes);
-  // A block of bf16 weights straight to nf4; n a multiple of 64. Returns absmax' bits; codes are written only where it
-  // is finite and at least `least`. Null where there is no such loop.
-  uint32_t (*bf16_to_nf4)(const Thresholds& thresholds, const uint16_t* x, int64_t n, float least, uint8_t* codes);
+  // Whole blocks of bf16 weights straight to nf4; blocksize a multiple of 64. Returns how many blocks it did: it stops
+  // at one whose absmax is not finite or below `least`. Null where there is no such loop.
+  int64_t (*bf16_to_nf4)(const Thresholds& thresholds, const uint16_t* x, int64_t blocksize, int64_t blocks,
+                         float least, uint8_t* codes, float* absmax);
 };
 
 extern const EncodeKernels kEncodeAvx2;
