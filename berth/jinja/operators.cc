@@ -64,7 +64,10 @@ Result<Value> float_operator(std::string_view op, double a, double b) {
   if (op == "*") return Value(a * b);
   if (op == "**") {
     if (a == 0 && b < 0) return zero_division();
-    return Value(std::pow(a, b));
+    const double power = std::pow(a, b);
+    if (std::isinf(power) && !std::isinf(a) && !std::isinf(b))
+      return Error(ErrorCode::kInvalidArgument, "the result of ** is too large");
+    return Value(power);
   }
   if (b == 0) return zero_division();
   if (op == "/") return Value(a / b);

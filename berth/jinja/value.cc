@@ -207,7 +207,9 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 bool hashable(const Value& value) {
-  if (value.is_number() || value.is_text() || value.is_none() || value.is_bytes() || value.is_object()) return true;
+  if (value.is_number() || value.is_text() || value.is_none() || value.is_bytes() || value.is_object() ||
+      value.is_undefined())
+    return true;
   if (!value.is_sequence() || value.as_sequence().kind != SequenceKind::kTuple) return false;
   const Values& items = value.as_sequence().items;
   return std::all_of(items.begin(), items.end(), hashable);

@@ -31,26 +31,38 @@ Result<std::unique_ptr<Model>> Bpe::create(Vocabulary vocabulary, const MergeIds
     bpe->characters_[decode_utf8(piece, at)] = id;
   });
 
+  // In batches, so that the look-ups of results can ask for memory ahead.
+  constexpr size_t kBatch = 64;
   bpe->merges_.reserve(merges.size());
   const size_t prefix = bpe->options_.continuing_subword_prefix.size();
-  std::string joined;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Rule& rule = merges[rank];
-    int32_t result = rule.result;
-    if (result < 0) {
-      const std::string_view left = pieces.piece(rule.left).value_or(""), right = pieces.piece(rule.right).value_or("");
-      const auto failed = [&](const std::string& why) {
-        return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(rank) + " (" + quoted(left, 40) +
-                                                  ", " + quoted(right, 40) + "): " + why);
-      };
-      if (right.size() < prefix) return failed("expected the right side to start with the continuing prefix");
-      joined.assign(left);
-      joined += right.substr(prefix);
-      const auto id = pieces.find(joined);
-      if (!id) return failed("expected " + quoted(joined, 60) + " to be a piece, found it is not in the vocabulary");
-      result = *id;
+  std::array<std::string, kBatch> joined;
+  std::array<std::string_view, kBatch> names;
+  std::array<int32_t, kBatch> results;
+  for (size_t first = 0; first < merges.size(); first += kBatch) {
+    const size_t n = std::min(kBatch, merges.size() - first);
+    for (size_t i = 0; i < n; ++i) {
+      const Rule& rule = merges[first + i];
+      joined[i].clear();
+      if (rule.result < 0) {
+        const std::string_view right = pieces.piece(rule.right).value_or("");
+        joined[i] = pieces.piece(rule.left).value_or("");
+        if (right.size() < prefix)
+          return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(first + i) + ": expected " +
+                                                    quoted(right, 40) + " to start with the continuing prefix");
+        joined[i] += right.substr(prefix);
+      }
+      names[i] = joined[i];
     }
-    bpe->merges_[pair_key(rule.left, rule.right)] = {static_cast<uint32_t>(rank), result};
+    if (merges[first].result < 0) pieces.find_all(std::span(names).first(n), std::span(results).first(n));
+    for (size_t i = 0; i < n; ++i) {
+      const Rule& rule = merges[first + i];
+      const int32_t id = rule.result < 0 ? results[i] : rule.result;
+      if (id < 0)
+        return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(first + i) + ": expected " +
+                                                  quoted(joined[i], 60) +
+                                                  " to be a piece, found it is not in the vocabulary");
+      bpe->merges_[pair_key(rule.left, rule.right)] = {static_cast<uint32_t>(first + i), id};
+    }
   }
   return std::unique_ptr<Model>(std::move(bpe));
 }

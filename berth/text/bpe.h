@@ -35,7 +35,8 @@ class Bpe final : public Model {
     uint32_t rank = 0;
     int32_t id = 0;
   };
-  // Two pieces and, where the maker knows it, the piece they make (else -1: looked up). Rank = position in the list.
+  // Two pieces and, where the maker knows it, the piece they make (else -1, for all: looked up). Rank = position in the
+  // list.
   struct Rule {
     int32_t left = 0, right = 0, result = -1;
     auto operator<=>(const Rule&) const = default;

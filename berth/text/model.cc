@@ -48,43 +48,46 @@ Result<std::pair<std::string_view, std::string_view>> merge_sides(const JsonView
   if (!entry.is_array() || entry.size() != 2) return failed(entry);
   std::optional<std::string_view> sides[2];
   size_t n = 0;
-  entry.for_each_element([&](const JsonView& side) {
-    sides[n++] = side.as_string();
-    return true;
-  });
+  for (JsonView::Cursor side(entry); side.next();) sides[n++] = side.value().as_string();
   if (!sides[0] || !sides[1]) return failed(entry);
   return std::pair(*sides[0], *sides[1]);
 }
 
 Result<Bpe::MergeIds> merges_of(const JsonView& json, const Vocabulary& vocabulary) {
   TRY(const JsonView merges, array_field(json, "merges"));
-  Bpe::MergeIds ids;
-  ids.reserve(merges.size());
+  std::vector<std::string_view> sides;  // left, right, left, right...
+  sides.reserve(merges.size() * 2);
   std::optional<bool> as_text;
   Status status;
   merges.for_each_element([&](const JsonView& entry) {
+    const size_t rank = sides.size() / 2;
     if (!as_text) as_text = entry.is_string();
     if (*as_text != entry.is_string()) {
-      status = Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(ids.size()) +
+      status = Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(rank) +
                                                   ": expected one form throughout, found strings and arrays");
       return false;
     }
-    const auto sides = merge_sides(entry, ids.size());
-    if (!sides) {
-      status = sides.error();
+    const auto both = merge_sides(entry, rank);
+    if (!both) {
+      status = both.error();
       return false;
     }
-    const auto left = vocabulary.find(sides->first), right = vocabulary.find(sides->second);
-    if (!left || !right) {
-      status = Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(ids.size()) + ": expected " +
-                                                  quoted(left ? sides->second : sides->first, 60) +
-                                                  " to be a piece, found it is not in the vocabulary");
-      return false;
-    }
-    ids.push_back({*left, *right, -1});
+    sides.push_back(both->first);
+    sides.push_back(both->second);
     return true;
   });
-  if (!status) return status.error();
+  TRY_STATUS(status);
+  std::vector<int32_t> found(sides.size());
+  vocabulary.find_all(sides, found);
+  Bpe::MergeIds ids;
+  ids.reserve(sides.size() / 2);
+  for (size_t i = 0; i < sides.size(); i += 2) {
+    if (found[i] < 0 || found[i + 1] < 0)
+      return Error(ErrorCode::kCorruptData, "while reading merge " + std::to_string(i / 2) + ": expected " +
+                                                quoted(sides[found[i] < 0 ? i : i + 1], 60) +
+                                                " to be a piece, found it is not in the vocabulary");
+    ids.push_back({found[i], found[i + 1], -1});
+  }
   return ids;
 }
 

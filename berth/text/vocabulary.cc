@@ -1,5 +1,7 @@
 #include "berth/text/vocabulary.h"
 
+#include <algorithm>
+#include <array>
 #include <functional>
 
 #include "berth/base/strings.h"
@@ -73,6 +75,32 @@ std::optional<int32_t> Vocabulary::find(std::string_view piece) const {
   const auto entry = static_cast<uint32_t>(slots_[slot_of(piece, hash_of(piece))]);
   if (entry == 0) return std::nullopt;
   return entries_[entry - 1].id;
+}
+
+void Vocabulary::find_all(std::span<const std::string_view> pieces, std::span<int32_t> ids) const {
+  constexpr size_t kBatch = 16;
+  if (slots_.empty()) {
+    std::fill(ids.begin(), ids.end(), -1);
+    return;
+  }
+  const size_t mask = slots_.size() - 1;
+  std::array<uint64_t, kBatch> hashes;
+  for (size_t first = 0; first < pieces.size(); first += kBatch) {
+    const size_t n = std::min(kBatch, pieces.size() - first);
+    for (size_t i = 0; i < n; ++i) {
+      hashes[i] = hash_of(pieces[first + i]);
+      __builtin_prefetch(&slots_[hashes[i] & mask]);
+    }
+    for (size_t i = 0; i < n; ++i)
+      if (const auto entry = static_cast<uint32_t>(slots_[hashes[i] & mask])) __builtin_prefetch(&entries_[entry - 1]);
+    for (size_t i = 0; i < n; ++i)
+      if (const auto entry = static_cast<uint32_t>(slots_[hashes[i] & mask]))
+        __builtin_prefetch(bytes_.data() + entries_[entry - 1].offset);
+    for (size_t i = 0; i < n; ++i) {
+      const auto entry = static_cast<uint32_t>(slots_[slot_of(pieces[first + i], hashes[i])]);
+      ids[first + i] = entry == 0 ? -1 : entries_[entry - 1].id;
+    }
+  }
 }
 
 std::optional<std::string_view> Vocabulary::piece(int32_t id) const {
