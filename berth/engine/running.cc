@@ -32,6 +32,13 @@ std::vector<MemoryRow> RunningModel::memory() const {
 
 Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options, const Log& log) {
   const auto start = std::chrono::steady_clock::now();
+  if (opened.checkpoint->tensors().empty())
+    return Error(ErrorCode::kUnsupported, fmt::format("{} has no weights: it can be planned, not run", quoted(opened.name)),
+                 {"Name the folder or the file that holds the weights."});
+  if (!opened.spec().unsupported.empty())  // before weights are read
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("running {} is not supported: {}", opened.spec().architecture, opened.spec().unsupported),
+                 {"It can be planned; to run it, use another model or a later version."});
   auto out = std::make_unique<RunningModel>();
   out->opened = &opened;
   out->planned = std::move(planned);
