@@ -41,7 +41,8 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   out->units = sizing::make_units(spec, out->storage, shape);
 
   for (size_t i = 0; i < placement.emulated.size(); ++i) {
-    out->machine.devices.push_back(machine::emulated_device(i, uint64_t{8} << 30));
+    out->machine.devices.push_back(machine::emulated_device(
+        i, i < placement.emulated_bytes.size() ? placement.emulated_bytes[i] : uint64_t{8} << 30));
     out->machine.devices.back().kernels = placement.emulated[i];
   }
   out->machine.devices.push_back(machine::default_cpu(uint64_t{16} << 30));

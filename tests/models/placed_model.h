@@ -22,6 +22,7 @@ struct Placement {
   std::string name;
   // Emulated devices of this machine: their kernels, in order. The cpu uses `cpu_isa`.
   std::vector<Isa> emulated;
+  std::vector<uint64_t> emulated_bytes;  // their memory; 8 GiB where not given
   Isa cpu_isa = best_isa();
   std::function<std::string(const sizing::Unit& unit, size_t index, size_t count)> device_of;  // "cpu", "0"...
 };
