@@ -188,10 +188,10 @@ class BestSearch {
       p.solved = true;
       return;
     }
-    if (r_.labels >= effort_ && width != kWidths[0]) return;
-    LabelResult found =
-        search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - r_.labels, 1000));
+    if (spent_ >= effort_ && width != kWidths[0]) return;
+    LabelResult found = search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - spent_, 1000));
     r_.labels += found.labels;
+    spent_ += found.effort;
     if (found.found) {
       r_.cost = found.cost;
       r_.placement = p.space->placement(found.options, found.opens);
@@ -226,7 +226,7 @@ class BestSearch {
 
   const CostModel& m_;
   int64_t effort_, scatter_nodes_;
-  int64_t most_time_ = 0;
+  int64_t most_time_ = 0, spent_ = 0;
   BestResult r_;
 };
 

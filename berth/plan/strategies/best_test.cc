@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
+#include "berth/base/json.h"
 #include "berth/plan/strategies/brute_force.h"
 #include "berth/plan/strategies/random_case.h"
 
@@ -244,6 +246,52 @@ TEST(Best, TheEffortLimitLeavesAPlanAndAGap) {
   EXPECT_TRUE(model.fits(*r.placement));
   EXPECT_FALSE(r.optimal);
   EXPECT_LT(r.bound_ps, r.cost.time_ps);
+}
+
+// tests/plan/milp_check.py solves the same cases as mixed integer programs: BERTH_MILP_CASES=FILE writes them with the
+// planner's answers, one JSON object a line.
+TEST(Best, IsProvenOnMediumCases) {
+  const char* path = std::getenv("BERTH_MILP_CASES");
+  std::string lines;
+  int proven = 0;
+  constexpr int kCases = 24;
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const Case c = milp_case(seed);
+    const CostModel model = c.model();
+    const BestResult r = find_best(model, kEffort);
+    proven += r.optimal ? 1 : 0;
+    if (r.placement) EXPECT_TRUE(model.fits(*r.placement) && model.cost(*r.placement) == r.cost);
+    if (path == nullptr) continue;
+    JsonWriter out;
+    out.begin_object().member("seed", seed).key("machine");
+    machine::write_machine(c.machine, out);
+    out.key("budgets").begin_array();
+    for (const machine::DeviceBudget& b : c.budgets) out.value(b.usable_bytes());
+    out.end_array().member("logits_bytes", c.units.logits_bytes).key("units").begin_array();
+    for (const sizing::Unit& u : c.units.units)
+      out.begin_object()
+          .member("w", u.stored_bytes)
+          .member("t", u.touched_bytes)
+          .member("v", u.kv_bytes)
+          .member("f", u.flops)
+          .member("a", u.input_bytes)
+          .member("s", u.workspace_bytes)
+          .member("g", u.grain_bytes)
+          .end_object();
+    out.end_array()
+        .member("fits", r.placement.has_value())
+        .member("time_ps", r.cost.time_ps)
+        .member("bound_ps", r.bound_ps)
+        .member("optimal", r.optimal)
+        .end_object();
+    lines += out.take() + "\n";
+  }
+  if (path != nullptr) {
+    std::ofstream file(path);
+    file << lines;
+    ASSERT_TRUE(file.good());
+  }
+  EXPECT_GE(proven, kCases - 4);
 }
 
 }  // namespace

@@ -74,14 +74,14 @@ class LabelSearch {
       for (const Label& l : next) steps.push_back({l.parent, l.option, l.opens});
       history.push_back(std::move(steps));
       front.swap(next);
-      if (front.empty()) return std::move(result_);
+      if (front.empty()) return finished();
     }
     size_t best = 0;
     for (size_t k = 1; k < front.size(); ++k)
       if (front[k].cost < front[best].cost) best = k;
     Cost cost = front[best].cost;
     cost.accelerator_bytes += s_.table_accelerator_bytes;
-    if (incumbent_ && !(cost < *incumbent_)) return std::move(result_);
+    if (incumbent_ && !(cost < *incumbent_)) return finished();
     result_.found = true;
     result_.cost = cost;
     result_.options.resize(history.size());
@@ -92,10 +92,15 @@ class LabelSearch {
       result_.opens[i] = step.opens;
       at = static_cast<size_t>(step.parent);
     }
-    return std::move(result_);
+    return finished();
   }
 
  private:
+  LabelResult finished() {
+    result_.effort = effort();
+    return std::move(result_);
+  }
+
   int32_t intern(const CacheState& caches) {
     const auto [it, fresh] = cache_ids_.emplace(caches, static_cast<int32_t>(cache_states_.size()));
     if (fresh) cache_states_.push_back(caches);
@@ -203,7 +208,7 @@ class LabelSearch {
     Int128 least = static_cast<Int128>(label.cost.time_ps) + to_go - bound_.unopened(label.state);
     const std::vector<uint64_t>& y = bound_.y();
     if (const int open = open_class(label.state); open >= 0 && y[static_cast<size_t>(open)] > 0) {
-      const int64_t left = s_.places[static_cast<size_t>(open)].budget - label.open.total();
+      const int64_t left = bound_.fillable(open, s_.places[static_cast<size_t>(open)].budget - label.open.total());
       least -= priced_up(y[static_cast<size_t>(open)], std::max<int64_t>(left, 0));
     }
     if (const int cpu = s_.cpu_place(); cpu >= 0 && y[static_cast<size_t>(cpu)] > 0)
@@ -216,6 +221,9 @@ class LabelSearch {
     ++result_.labels;
     return true;
   }
+
+  // Labels made; comparing many takes as long as making some.
+  int64_t effort() const { return result_.labels + compared_ / 128; }
 
   int open_class(int32_t state) const { return s_.open_class[static_cast<size_t>(state)]; }
 
@@ -246,6 +254,7 @@ class LabelSearch {
       bool dominated = false;
       if (label.open.bytes >= least_open && label.cpu.bytes >= least_cpu)
         for (size_t g = kept.size(); g-- > group && !dominated;) {
+          ++compared_;
           const Label& other = kept[g];
           dominated = other.open.within(label.open) && other.cpu.within(label.cpu) && other.disk <= label.disk;
         }
@@ -260,7 +269,7 @@ class LabelSearch {
   void keep_width(int i, std::vector<Label>& labels) {
     size_t width = width_;
     // What is left of the effort, shared among the units to come.
-    const int64_t left = std::max<int64_t>(most_labels_ - result_.labels, 0);
+    const int64_t left = std::max<int64_t>(most_labels_ - effort(), 0);
     const int64_t share = left / std::max(1, s_.unit_count() - i) / 2;
     width = std::min<size_t>(width, static_cast<size_t>(std::max<int64_t>(share, 16)));
     if (labels.size() <= width) return;
@@ -289,6 +298,7 @@ class LabelSearch {
   size_t width_;
   int64_t most_labels_;
   LabelResult result_;
+  int64_t compared_ = 0;
   std::map<CacheState, int32_t> cache_ids_;
   std::vector<CacheState> cache_states_;
 };

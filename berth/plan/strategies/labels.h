@@ -27,6 +27,7 @@ struct LabelResult {
   std::vector<bool> opens;
   int64_t dropped_bound = kNoWalk;  // least bound of labels dropped for width; kNoWalk: none was
   int64_t labels = 0;               // made
+  int64_t effort = 0;               // labels, and the labels that comparing them is worth
 };
 
 // `incumbent`: only better plans are looked for. `width` and `most_labels` limit the effort.

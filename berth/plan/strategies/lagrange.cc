@@ -100,6 +100,27 @@ class MasterProgram {
   std::vector<size_t> basis_;
 };
 
+// What units and copies of caches put on an accelerator, with how often each size occurs.
+std::map<int64_t, int64_t> sizes_on(const SearchSpace& space, int place) {
+  std::map<int64_t, int64_t> sizes;
+  for (const SearchUnit& u : space.units) {
+    bool kept = false, streamed = false;
+    for (const SearchOption& o : u.options) {
+      if (o.place != place) continue;
+      (o.memory == place ? kept : streamed) = true;
+    }
+    if (kept)
+      for (const SearchOption& o : u.options)
+        if (o.place == place && o.memory == place) {
+          ++sizes[o.weights + u.kv];
+          break;
+        }
+    if (streamed) ++sizes[u.kv];
+  }
+  for (const SharedSource& s : space.sources) ++sizes[space.units[static_cast<size_t>(s.unit)].kv];
+  return sizes;
+}
+
 }  // namespace
 
 int64_t priced(uint64_t y, int64_t bytes, int64_t most) {
@@ -125,6 +146,7 @@ Bound::Bound(const SearchSpace& space, bool visit_once) : space_(space) {
   states_ = visit_once ? static_cast<size_t>(space.state_count()) : any_transitions_.size();
   const auto memories = static_cast<size_t>(space.memory_count());
   usable_.assign(memories, 0);
+  fills_.assign(static_cast<size_t>(space.place_count()), Fill{});
   for (size_t m = 0; m < memories; ++m) {
     if (static_cast<int>(m) == space.disk_memory()) {
       usable_[m] = space.disk_budget;
@@ -140,6 +162,9 @@ Bound::Bound(const SearchSpace& space, bool visit_once) : space_(space) {
       workspace = std::max(workspace, least == INT64_MAX ? 0 : least);
     }
     usable_[m] = std::max<int64_t>(space.places[m].budget - workspace, 0);
+    if (!space.places[m].limited || static_cast<int>(m) == space.cpu_place()) continue;
+    fills_[m] = Fill::make(sizes_on(space, static_cast<int>(m)), usable_[m]);
+    usable_[m] = fills_[m].floor(usable_[m]);
   }
   most_price_ = (int64_t{1} << 58) / (2 * static_cast<int64_t>(space.units.size()) + 2);
   to_go_.assign((space.units.size() + 1) * states_, 0);

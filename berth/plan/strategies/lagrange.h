@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "berth/plan/strategies/fill.h"
 #include "berth/plan/strategies/search_space.h"
 
 namespace berth::plan {
@@ -49,9 +50,9 @@ class Bound {
   }
   // y-price of memory that devices not opened yet offer in this state.
   int64_t unopened(int state) const { return unopened_[static_cast<size_t>(state)]; }
-  int64_t usable(int memory) const {
-    return usable_[static_cast<size_t>(memory)];
-  }  // of one member, least workspace off
+  int64_t usable(int memory) const { return usable_[static_cast<size_t>(memory)]; }
+  // What may still be put on an accelerator of this class that has `left` bytes left, at most.
+  int64_t fillable(int place, int64_t left) const { return fills_[static_cast<size_t>(place)].floor(left); }
   const Walk& first_walk() const { return first_walk_; }
   int passes() const { return passes_; }
 
@@ -64,6 +65,7 @@ class Bound {
   size_t states_;
   std::vector<std::vector<Transition>> any_transitions_;  // of the bound over all placements
   std::vector<int64_t> usable_, unopened_;
+  std::vector<Fill> fills_;  // by place
   std::vector<int64_t> to_go_;
   std::vector<int64_t> unit_price_;  // [unit][place]
   std::vector<int> unit_option_;

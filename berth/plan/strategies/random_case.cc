@@ -214,4 +214,34 @@ Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerator
   return c;
 }
 
+Case milp_case(uint64_t seed) {
+  Random r(seed);
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  ModelShape shape;
+  shape.experts = r.chance(40);
+  shape.layers = shape.experts ? 13 : 20;
+  shape.layer_bytes = r.in(100, 900) * 20 * kMiB / 20;
+  shape.kv_bytes = r.in(0, 40) * kMiB;
+  shape.vocab_bytes = r.in(50, 500) * kMiB;
+  const int64_t all = shape.layers * (shape.layer_bytes + shape.kv_bytes) + shape.vocab_bytes;
+  const int64_t first = all * r.in(20, 60) / 100 / kMiB * kMiB, second = all * r.in(10, 45) / 100 / kMiB * kMiB;
+  Case c = model_case(shape, {first + 100 * kMiB, second + 100 * kMiB},
+                      r.chance(50) ? 4 * all : all * r.in(30, 70) / 100 / kMiB * kMiB, 0);
+  c.units.units.pop_back();  // no table
+  if (r.chance(50)) c.machine.devices[1].read_bytes_per_s = r.in(3, 12) * 100'000'000'000;
+  if (r.chance(30)) c.machine.devices[1].link_bytes_per_s = r.in(1, 4) * 4'000'000'000;
+  if (r.chance(30)) c.machine.links.push_back({"emu:0", "emu:1", 100'000'000'000, 3'000'000});
+  for (size_t u = 0; u < c.units.units.size(); ++u) {
+    sizing::Unit& unit = c.units.units[u];
+    // Whole MiB, and some layers wider than others.
+    if (!shape.experts && r.chance(10)) unit.stored_bytes += static_cast<uint64_t>(r.in(1, 60) * kMiB);
+    unit.stored_bytes = (unit.stored_bytes + kMiB - 1) / kMiB * kMiB;
+    if (unit.touched_bytes > unit.stored_bytes / 2) unit.touched_bytes = unit.stored_bytes;
+    unit.stored_bytes_512 = unit.stored_bytes;
+    unit.grain_bytes = (unit.grain_bytes + kMiB - 1) / kMiB * kMiB;
+    unit.workspace_bytes = (unit.workspace_bytes + kMiB - 1) / kMiB * kMiB;
+  }
+  return c;
+}
+
 }  // namespace berth::plan

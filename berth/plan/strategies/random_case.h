@@ -59,4 +59,7 @@ struct ModelShape {
 };
 Case model_case(const ModelShape& shape, const std::vector<int64_t>& accelerators, int64_t cpu, int64_t disk);
 
+// 40 units in chain, two unequal accelerators and a cpu, sizes in whole MiB: for the mixed integer program.
+Case milp_case(uint64_t seed);
+
 }  // namespace berth::plan
