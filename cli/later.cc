@@ -12,11 +12,11 @@ class Later : public Command {
   std::string name() const override { return name_; }
   std::string summary() const override { return summary_ + " (not in this version)"; }
   void declare(CLI::App& app) override {
-    app.allow_extras();
+    app.allow_extras()->fallthrough(false);
     app.group("Not in this version");
   }
   Status run(const Output&) override {
-    return Error(ErrorCode::kNotAvailable, fmt::format("unsupported: berth {} is not in this version", name_));
+    return Error(ErrorCode::kNotAvailable, fmt::format("berth {} is not in this version", name_));
   }
 
  private:

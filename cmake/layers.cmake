@@ -24,8 +24,11 @@ function(add_layer)
     set(scope INTERFACE)
   endif()
   target_compile_features(${target} ${scope} cxx_std_20)
-  target_include_directories(${target} ${scope}
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${L_HEADERS})
+  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${L_NAME})
+  install(TARGETS ${target} EXPORT berth ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   foreach(dep ${L_DEPS})
     target_link_libraries(${target} ${scope} berth_${dep})
   endforeach()

@@ -3,8 +3,8 @@
 
     tools/check_layers.py [REPOSITORY] [--table]
 
-Also fails on a *_test.cc or *_bench.cc that no add_layer() lists, on a layer whose DEPS form a cycle or point upwards, and
-on front ends that include anything but engine and public headers. --table prints the rule as the docs show it.
+Also fails on a *_test.cc or *_bench.cc that no add_layer() lists, on a layer whose DEPS form a cycle or point upwards, on an
+installed header that includes one that is not, and on front ends that include anything but engine and base. --table prints the rule as the docs show it.
 Start reading at: main().
 """
 import re
@@ -57,6 +57,19 @@ def check_folder(folder, layer, faults):
             faults.append(f"{path}: no add_layer() lists it, so it never runs")
 
 
+def check_public_headers(root, layers, faults):
+    """A header that is installed (HEADERS) may include only headers that are installed too."""
+    for name, layer in layers.items():
+        for header in layer.get("HEADERS", []):
+            path = root / "berth" / name / header
+            if not path.exists():
+                faults.append(f"{root}/berth/{name}/CMakeLists.txt: HEADERS names {header}, which does not exist")
+                continue
+            for match in INCLUDE.finditer(path.read_text(errors="replace")):
+                if match.group(2) not in layers.get(match.group(1), {}).get("HEADERS", []):
+                    faults.append(f"{path}: is installed and includes berth/{match.group(1)}/{match.group(2)}, which no HEADERS list has")
+
+
 def check_front_ends(root, faults):
     for front_end in ("cli", "server", "bindings", "examples"):
         for path in sorted((root / front_end).rglob("*")):
@@ -78,6 +91,7 @@ def main():
             continue
         layers[layer["NAME"][0]] = layer
         check_folder(cmake_file.parent, layer, faults)
+    check_public_headers(root, layers, faults)
     check_front_ends(root, faults)
     if "--table" in sys.argv:
         print("| layer | may include |\n|---|---|")

@@ -84,8 +84,17 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   m.quantize_to = chosen.quantize_to;
   m.quantize_rules = std::move(chosen.rules);
   m.storage = std::move(chosen.storage);
-  for (const std::string& key : m.quantize_rules.unmatched_keys)
-    m.notes.push_back(fmt::format("--llm-int8-skip-modules: {} matches no module", quoted(key)));
+  if (!m.quantize_rules.unmatched_keys.empty()) {
+    const std::string& key = m.quantize_rules.unmatched_keys.front();
+    std::vector<std::string> names;
+    arch::for_each_module(m.description.tree, [&](const std::string& path, const arch::Module& module) {
+      names.push_back(path);
+      names.push_back(module.name);
+    });
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
+                 {"Module paths are listed by: berth inspect MODEL"});
+  }
   if (m.quantize_to) {
     size_t made = 0, dequantized = 0, wide_banks = 0;
     for (size_t i = 0; i < m.storage.size(); ++i) {

@@ -10,6 +10,7 @@
 #include "berth/device/probe.h"
 #include "berth/machine/machine.h"
 #include "berth/plan/device_map.h"
+#include "berth/plan/map_check.h"
 
 namespace berth::engine {
 namespace {
@@ -34,12 +35,13 @@ Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& o) {
   if (o.numerics != "exact" && o.numerics != "int8")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--numerics must be exact or int8, not {}", quoted(o.numerics)));
   shape.int8_numerics = o.numerics == "int8";
+  TRY_STATUS(parse_isa(o.isa));  // whether this CPU has it matters to running alone
   shape.threads = chosen_threads(o);
   return shape;
 }
 
 Error later(std::string_view what) {
-  return Error(ErrorCode::kNotAvailable, fmt::format("unsupported: {} is not in this version", what));
+  return Error(ErrorCode::kNotAvailable, fmt::format("{} is not in this version", what));
 }
 
 Result<std::vector<plan::Pin>> parse_pins(const Options& o) {
@@ -143,8 +145,7 @@ Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& o) {
   TRY(machine::Machine found, find_machine(o, in.notes));
   machine::MemoryCaps caps;
   if (!o.max_memory.empty()) {
-    TRY(caps, machine::parse_max_memory(o.max_memory));
-    in.notes.insert(in.notes.end(), caps.notes.begin(), caps.notes.end());
+    TRY(caps, machine::parse_max_memory(o.max_memory));  // its notes come back with the budgets
   }
   TRY(in.machine, machine::machine_for_caps(found, caps, machine::BeyondMachine::kEmulate));
   machine::Margin margin;
@@ -184,7 +185,9 @@ Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
   TRY(const auto map, custom_map(o, out.inputs.machine));
   if (map) {
-    TRY(out.plan, plan::plan_from_map(request, *map));
+    TRY(const auto checked, plan::check_device_map(model.description.tree, *map, out.inputs.machine));
+    out.inputs.notes.insert(out.inputs.notes.end(), checked.notes.begin(), checked.notes.end());
+    TRY(out.plan, plan::plan_from_map(request, checked.map));
   } else {
     request.strategy = o.device_map;
     TRY(out.plan, plan::make_plan(request));

@@ -247,6 +247,10 @@ class Refusal {
  private:
   const sizing::Unit& unit(int u) const { return r_.assign.units->units[static_cast<size_t>(u)]; }
   const std::string& name(int d) const { return r_.assign.budgets[static_cast<size_t>(d)].map_name; }
+  // Where units may be put at all: without offloading, accelerators alone (a machine without any has nothing to offload).
+  bool is_choice(int d) const {
+    return m_.device(d).usable && (rules_.offload || !m_.has_accelerator() || m_.device(d).accelerator);
+  }
   bool exceeds() const { return search_.volume_needed > search_.volume_available; }
 
   std::string text(const Shortage& s, uint64_t missing) const {
@@ -282,7 +286,7 @@ class Refusal {
     int64_t least = INT64_MAX;
     for (int d = 0; d < m_.device_count(); ++d) {
       const CostModel::Device& device = m_.device(d);
-      if (!device.usable || (device.kind == machine::DeviceKind::kDisk && !table)) continue;
+      if (!is_choice(d) || (device.kind == machine::DeviceKind::kDisk && !table)) continue;
       int64_t needed = m_.unit_weights(u, d);
       if (!table) {
         const CostModel::Unit& c = m_.unit(u);
@@ -310,7 +314,7 @@ class Refusal {
     Shortage s;
     std::vector<std::string> names;
     for (int d = 0; d < m_.device_count(); ++d)
-      if (m_.device(d).usable && m_.device(d).kind != machine::DeviceKind::kDisk) names.push_back(name(d));
+      if (is_choice(d) && m_.device(d).kind != machine::DeviceKind::kDisk) names.push_back(name(d));
     s.device = join(names, ",");
     s.module = largest();
     s.needed = static_cast<uint64_t>(search_.volume_needed);
@@ -325,7 +329,7 @@ class Refusal {
     const Remedies remedies(r_, rules_);
     uint64_t least = UINT64_MAX;
     for (int d = 0; d < m_.device_count(); ++d) {
-      if (!m_.device(d).usable || m_.device(d).kind == machine::DeviceKind::kDisk) continue;
+      if (!is_choice(d) || m_.device(d).kind == machine::DeviceKind::kDisk) continue;
       const auto more = remedies.missing_on(static_cast<size_t>(d));
       if (!more || *more >= least) continue;
       least = *more;
