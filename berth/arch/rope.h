@@ -1,7 +1,7 @@
 // arch/rope.h — RopeSpec from a config's rope parameters, by the rules of one class.
 //
 // format/rope_parameters.h has made one form of old and new field names; here come the class's defaults, which channels
-// turn, and the derived factors (yarn's and longrope's scale of cos and sin). specs: docs/architectures.md 1.2.
+// turn, and the derived factors (yarn's and longrope's scale of cos and sin). docs/architectures.md, "Rope".
 //
 // Non-goals: the frequencies themselves (kernel/rope.h). Start reading at: read_rope.
 #pragma once

@@ -245,6 +245,7 @@ class Resolver {
             "the config ties the head to the embedding, but the checkpoint has two that differ: both are kept");
         return {};
       }
+      spec_.notes.push_back(fmt::format("{} equals the embedding and is shared with it", quoted(b->name)));
       head->recipe = {};
       head->tied_to = Role::kEmbedding;
       return {};
@@ -342,7 +343,8 @@ std::string unread_note(const std::vector<std::string>& names) {
     }
     parts.push_back(fmt::format("{} ({})", escaped(prefix), count));
   }
-  return fmt::format("{} tensors are not read: {}", names.size(), join(parts, ", "));
+  return fmt::format("{} not read: {}", names.size() == 1 ? "1 tensor is" : fmt::format("{} tensors are", names.size()),
+                     join(parts, ", "));
 }
 
 }  // namespace berth::arch
