@@ -21,7 +21,9 @@ namespace {
 
 using quant::Codec;
 
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
+// kAbsmax: kBook whose scales are read where they are stored, one fp32 per 64 elements of the row.
+enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kAbsmax, kFive, kSix };
+constexpr bool is_book(Kind kind) { return kind == Kind::kBook || kind == Kind::kAbsmax; }
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -242,10 +244,18 @@ BERTH_INLINE void book_products(const uint8_t* const codes[4], int64_t bytes, co
   }
 }
 
-template <bool kMin>
-BERTH_INLINE __m512 book_scaled(const Stream& row, int64_t at, __m512 p, const float* t, __m512 a) {
-  a = fma(p, spread<Kind::kBook>(row.s + at * 4), a);
-  if (kMin) a = fma(spread<Kind::kBook>(row.m + at * 4), _mm512_load_ps(t + at * 16), a);
+// `left`: bytes of codes from this half's first (kTail).
+template <Kind kKind, bool kMin, bool kTail>
+BERTH_INLINE __m512 book_scaled(const Stream& row, int64_t at, int64_t left, __m512 p, const float* t, __m512 a) {
+  if (kKind == Kind::kAbsmax) {
+    const __mmask8 mask = left > 32 ? 3 : 1;  // a block is 32 bytes
+    const __m128 two = kTail ? _mm_maskz_loadu_ps(mask, row.s + at * 2)
+                             : _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(row.s + at * 2)));
+    const __m512i where = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    return fma(p, _mm512_permutexvar_ps(where, _mm512_castps128_ps512(two)), a);
+  }
+  a = fma(p, spread<kKind>(row.s + at * 4), a);
+  if (kMin) a = fma(spread<kKind>(row.m + at * 4), _mm512_load_ps(t + at * 16), a);
   return a;
 }
 
@@ -295,22 +305,29 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
   _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + 64 + kPrefetch), _MM_HINT_NTA);
 }
 
+// Words 16 * kHalf .. of a step, of four rows of 4-bit codes.
+template <Kind kKind, bool kMin, bool kTail, int kHalf>
+BERTH_INLINE void book_half(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
+                            Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
+  const int64_t at = 2 * step + kHalf;
+  const uint8_t* codes[4] = {row[0].codes + at * 64, row[1].codes + at * 64, row[2].codes + at * 64,
+                             row[3].codes + at * 64};
+  __m512 pa, pb, pc, pd;
+  const int64_t left = tail_bytes - kHalf * 64;
+  book_products<kTail>(codes, left, x + at * 128, op.book, pa, pb, pc, pd);
+  a.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[0], at, left, pa, op.t, a.half[kHalf]);
+  b.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[1], at, left, pb, op.t, b.half[kHalf]);
+  c.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[2], at, left, pc, op.t, c.half[kHalf]);
+  d.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[3], at, left, pd, op.t, d.half[kHalf]);
+}
+
 // One step of 32 words of four rows.
 template <Kind kKind, bool kMin, bool kTail>
-BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x,
-                               const Operands& op, Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
-  if (kKind == Kind::kBook) {
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = 2 * step + half;
-      const uint8_t* codes[4] = {row[0].codes + at * 64, row[1].codes + at * 64, row[2].codes + at * 64,
-                                 row[3].codes + at * 64};
-      __m512 pa, pb, pc, pd;
-      book_products<kTail>(codes, tail_bytes - half * 64, x + at * 128, op.book, pa, pb, pc, pd);
-      a.half[half] = book_scaled<kMin>(row[0], at, pa, op.t, a.half[half]);
-      b.half[half] = book_scaled<kMin>(row[1], at, pb, op.t, b.half[half]);
-      c.half[half] = book_scaled<kMin>(row[2], at, pc, op.t, c.half[half]);
-      d.half[half] = book_scaled<kMin>(row[3], at, pd, op.t, d.half[half]);
-    }
+BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
+                               Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
+  if (is_book(kKind)) {
+    book_half<kKind, kMin, kTail, 0>(row, step, tail_bytes, x, op, a, b, c, d);
+    if (!kTail || tail_bytes > 64) book_half<kKind, kMin, kTail, 1>(row, step, tail_bytes, x, op, a, b, c, d);
     return;
   }
   row_step<kKind, kMin, kTail>(row[0], step, tail_bytes, x, op, a);
@@ -367,9 +384,14 @@ void rows(const RowsTask& t) {
       const int64_t row = t.row_begin + n[r];
       float* s = buffer + r * scale_stride;
       float* m = buffer + (4 + r) * scale_stride;
-      if (kElements > 2 && kKind != Kind::kInt8) expand_scales_avx2(t.w, row, s, m);
+      if (kElements > 2 && kKind != Kind::kInt8 && kKind != Kind::kAbsmax) expand_scales_avx2(t.w, row, s, m);
       const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
       stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words, s, m};
+      if (kKind == Kind::kAbsmax) {
+        stream[r].s = static_cast<const float*>(t.w.scales) + row * (k / 64);
+        for (int64_t at = 0; at < k / 64; at += 16)
+          _mm_prefetch(reinterpret_cast<const char*>(stream[r].s + (k < 4096 ? 64 : k / 64) + at), _MM_HINT_T0);
+      }
     }
     for (int64_t m = 0; m < t.m; ++m) {
       alignas(16) float y[4];
@@ -382,6 +404,12 @@ void rows(const RowsTask& t) {
       }
     }
   }
+}
+
+// Absmax straight from its plane where every row begins with a block of 64; else expanded.
+void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kAbsmax, false>(t);
+  rows<Kind::kBook, false>(t);
 }
 
 }  // namespace
@@ -402,6 +430,7 @@ RowsFn rows_exact_avx512(Codec codec) {
       return rows<Kind::kFP8, false>;
     case Codec::kNF4:
     case Codec::kFP4:
+      return rows_bnb;
     case Codec::kMXFP4:
     case Codec::kQ4_0:
     case Codec::kIQ4_NL:

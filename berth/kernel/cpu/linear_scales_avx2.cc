@@ -13,55 +13,70 @@ namespace {
 
 using quant::Codec;
 
-// n floats from fp16.
-void widen_fp16(const uint16_t* d, int64_t n, float* s) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(s + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(d + i))));
-  for (; i < n; ++i) s[i] = _cvtsh_ss(d[i]);
+// Everything is stored eight floats at a time, the last ones too: the hot loops load 16 to 64 bytes at a time soon after,
+// and what several narrow stores wrote cannot be forwarded to such a load. Planes may be read 64 bytes past their end.
+inline void store8(float* s, int64_t j, int64_t words, __m256 v) {
+  if (j + 8 > words) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i real = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(words - j)), lane);
+    v = _mm256_and_ps(v, _mm256_castsi256_ps(real));
+  }
+  _mm256_storeu_ps(s + j, v);
 }
 
+void widen_fp16(const uint16_t* d, int64_t words, float* s) {
+  for (int64_t j = 0; j < words; j += 8)
+    store8(s, j, words, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(d + j))));
+}
+
+// One absmax; two roundings where it is nested, as bitsandbytes restores it.
 float absmax(const WeightView& w, int64_t block) {
   if (!w.nested) return static_cast<const float*>(w.scales)[block];
   const float product = w.nested_map[static_cast<const uint8_t*>(w.scales)[block]] * w.nested_absmax[block / 256];
   return product + w.nested_offset;
 }
 
-// Blocks [block, block + 8): two roundings, as bitsandbytes restores them. (A gather instruction would be slower.)
-__m256 eight_absmax(const WeightView& w, int64_t block) {
-  if (!w.nested) return _mm256_loadu_ps(static_cast<const float*>(w.scales) + block);
+// Nested absmax of blocks [block, block + 8), all of them within the same 256. (A gather instruction would be slower.)
+__m256 eight_nested(const WeightView& w, int64_t block) {
   uint64_t q;
   std::memcpy(&q, static_cast<const uint8_t*>(w.scales) + block, 8);
-  alignas(32) float map[8];
-  for (int i = 0; i < 8; ++i) map[i] = w.nested_map[(q >> (8 * i)) & 255];
-  __m256 outer = _mm256_broadcast_ss(w.nested_absmax + block / 256);
-  if (block / 256 != (block + 7) / 256) {
-    alignas(32) float each[8];
-    for (int i = 0; i < 8; ++i) each[i] = w.nested_absmax[(block + i) / 256];
-    outer = _mm256_load_ps(each);
-  }
-  return _mm256_add_ps(_mm256_mul_ps(_mm256_load_ps(map), outer), _mm256_set1_ps(w.nested_offset));
+  const float* map = w.nested_map;
+  const __m256 product = _mm256_mul_ps(_mm256_setr_ps(map[q & 255], map[(q >> 8) & 255], map[(q >> 16) & 255],
+                                                      map[(q >> 24) & 255], map[(q >> 32) & 255], map[(q >> 40) & 255],
+                                                      map[(q >> 48) & 255], map[q >> 56]),
+                                       _mm256_broadcast_ss(w.nested_absmax + block / 256));
+  return _mm256_add_ps(product, _mm256_set1_ps(w.nested_offset));
 }
 
-// Blocks of the flattened matrix. A word of 32 elements lies in one block, since K and the block size are multiples
-// of 32.
+// Blocks of the flattened matrix. A word of 32 elements lies in one block, since K and the block size are multiples of 32.
 void bnb_scales(const WeightView& w, int64_t row, float* s) {
   const int64_t words = w.k / 32, first = row * words;  // in words of the flattened matrix
   const int64_t words_per_block = w.blocksize / 32;
   int64_t j = 0;
-  if (words_per_block == 2) {
-    if (first % 2 == 1) s[j++] = absmax(w, first / 2);
-    for (; j + 16 <= words; j += 16) {  // 8 blocks: each absmax twice
-      const __m256 a = eight_absmax(w, (first + j) / 2);
+  if (words_per_block == 2 && !w.nested) {
+    // A row that begins in mid-block takes one of the first block and then pairs.
+    const __m256i pairs = first % 2 == 0 ? _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3) : _mm256_setr_epi32(0, 1, 1, 2, 2, 3, 3, 4);
+    const float* a = static_cast<const float*>(w.scales) + first / 2;
+    for (; j < words; j += 8) store8(s, j, words, _mm256_permutevar8x32_ps(_mm256_loadu_ps(a + j / 2), pairs));
+    return;
+  }
+  if (words_per_block == 2 && first % 2 == 0) {
+    for (; j + 16 <= words; j += 16) {
+      const int64_t block = (first + j) / 2;
+      if (block / 256 != (block + 7) / 256) break;
+      const __m256 a = eight_nested(w, block);
       const __m256 lo = _mm256_unpacklo_ps(a, a), hi = _mm256_unpackhi_ps(a, a);
       _mm256_storeu_ps(s + j, _mm256_permute2f128_ps(lo, hi, 0x20));
       _mm256_storeu_ps(s + j + 8, _mm256_permute2f128_ps(lo, hi, 0x31));
     }
   }
-  while (j < words) {
-    const int64_t block = (first + j) / words_per_block;
-    const float a = absmax(w, block);
-    for (const int64_t end = (block + 1) * words_per_block - first; j < end && j < words; ++j) s[j] = a;
+  for (; j < words; j += 8) {
+    float each[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      const int64_t word = first + (j + i < words ? j + i : words - 1);
+      each[i] = i > 0 && word % words_per_block != 0 ? each[i - 1] : absmax(w, word / words_per_block);
+    }
+    store8(s, j, words, _mm256_setr_ps(each[0], each[1], each[2], each[3], each[4], each[5], each[6], each[7]));
   }
 }
 
@@ -103,52 +118,42 @@ void q6k_scales(const WeightView& w, int64_t row, float* s) {
 
 // 2^(e - 127): e in the exponent field; e = 0 is the subnormal 2^-127.
 void mxfp4_scales(const WeightView& w, int64_t row, float* s) {
-  const int64_t n = w.k / 32;
-  const uint8_t* e = static_cast<const uint8_t*>(w.scales) + row * n;
-  for (int64_t b = 0; b < n; ++b) {
-    const uint32_t bits = e[b] == 0 ? 0x00400000u : static_cast<uint32_t>(e[b]) << 23;
-    std::memcpy(s + b, &bits, 4);
+  const int64_t words = w.k / 32;
+  const uint8_t* e = static_cast<const uint8_t*>(w.scales) + row * words;
+  for (int64_t j = 0; j < words; j += 8) {
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(e + j)));
+    const __m256i subnormal = _mm256_and_si256(_mm256_cmpeq_epi32(wide, _mm256_setzero_si256()), _mm256_set1_epi32(0x00400000));
+    store8(s, j, words, _mm256_castsi256_ps(_mm256_or_si256(_mm256_slli_epi32(wide, 23), subnormal)));
   }
 }
 
+// Four words of 32 to a tile of 128.
 void fp8_scales(const WeightView& w, int64_t row, float* s) {
-  const int64_t n = w.k / 32;
+  const int64_t words = w.k / 32;
   const float* d = static_cast<const float*>(w.scales) + row / 128 * ((w.k + 127) / 128);
-  for (int64_t j = 0; j < n; ++j) s[j] = d[j / 4];
+  const __m256i fours = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+  for (int64_t j = 0; j < words; j += 8) {
+    const __m128i two = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(d + j / 4));
+    store8(s, j, words, _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_castsi128_ps(two)), fours));
+  }
 }
 
 }  // namespace
 
 void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m) {
-  const int64_t words = w.k / 32, padded = (words + 7) / 8 * 8;
+  const int64_t words = w.k / 32;
   switch (w.codec) {
     case Codec::kNF4:
-    case Codec::kFP4:
-      bnb_scales(w, row, s);
-      break;
-    case Codec::kMXFP4:
-      mxfp4_scales(w, row, s);
-      break;
-    case Codec::kFP8Block:
-      fp8_scales(w, row, s);
-      break;
+    case Codec::kFP4: return bnb_scales(w, row, s);
+    case Codec::kMXFP4: return mxfp4_scales(w, row, s);
+    case Codec::kFP8Block: return fp8_scales(w, row, s);
     case Codec::kQ4_K:
-    case Codec::kQ5_K:
-      q45k_scales(w, row, s, m);
-      return;
-    case Codec::kQ6_K:
-      q6k_scales(w, row, s);
-      return;
+    case Codec::kQ5_K: return q45k_scales(w, row, s, m);
+    case Codec::kQ6_K: return q6k_scales(w, row, s);
     case Codec::kQ4_1:
-    case Codec::kQ5_1:
-      widen_fp16(w.mins + row * words, words, m);
-      for (int64_t j = words; j < padded; ++j) m[j] = 0;
-      [[fallthrough]];
-    default:
-      widen_fp16(static_cast<const uint16_t*>(w.scales) + row * words, words, s);
-      break;
+    case Codec::kQ5_1: widen_fp16(w.mins + row * words, words, m); [[fallthrough]];
+    default: return widen_fp16(static_cast<const uint16_t*>(w.scales) + row * words, words, s);
   }
-  for (int64_t j = words; j < padded; ++j) s[j] = 0;
 }
 
 }  // namespace berth::kernel::cpu
