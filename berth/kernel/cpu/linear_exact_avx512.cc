@@ -21,9 +21,11 @@ namespace {
 
 using quant::Codec;
 
-// kAbsmax: kBook whose scales are read where they are stored, one fp32 per 64 elements of the row.
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kAbsmax, kFive, kSix };
-constexpr bool is_book(Kind kind) { return kind == Kind::kBook || kind == Kind::kAbsmax; }
+enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
+
+// Where scales come from: nowhere, the expanded buffer (nested absmax, unusual block sizes, fp8), fp32 absmax of 64,
+// fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16. Expanding first costs a fifth of the speed.
+enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kE8M0, kK45, kK6 };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -45,11 +47,13 @@ constexpr int word_elements(Kind kind) {
   }
 }
 
+// One row's place in the weight planes; s, m, sub as its Scale has them.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
-  const float* s;
-  const float* m;
+  const uint8_t* s;
+  const uint8_t* m;
+  const uint8_t* sub;
 };
 
 struct Accumulators {
@@ -72,6 +76,79 @@ BERTH_INLINE __m512 byte_float(__m512i v, __m512 offset) {
   const __m512i where = _mm512_set4_epi32(12 + kByte, 8 + kByte, 4 + kByte, kByte);
   const __m512i u = _mm512_mask_shuffle_epi8(magic, 0x1111111111111111ull, v, where);
   return _mm512_sub_ps(_mm512_castsi512_ps(u), offset);
+}
+
+// --- scales of one step of 32 words of a row ---
+
+// The step's block scales (and minima), one float per block, in order.
+struct StepScales {
+  __m512 s, m;
+};
+
+BERTH_INLINE float half_float(const uint8_t* p) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8)));
+}
+
+// Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
+BERTH_INLINE StepScales k45_scales(const Stream& row, int64_t step) {
+  uint32_t p[3];
+  __builtin_memcpy(p, row.sub + step * 12, 12);
+  const __m128i packed = _mm_setr_epi32(static_cast<int>(p[0] & 0x3f3f3f3fu),
+                                        static_cast<int>((p[2] & 0x0f0f0f0fu) | ((p[0] >> 2) & 0x30303030u)),
+                                        static_cast<int>(p[1] & 0x3f3f3f3fu),
+                                        static_cast<int>(((p[2] >> 4) & 0x0f0f0f0fu) | ((p[1] >> 2) & 0x30303030u)));
+  const __m512 all = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed));  // 8 scales, 8 minima
+  const __m512 m = _mm512_castsi512_ps(_mm512_shuffle_i64x2(_mm512_castps_si512(all), _mm512_castps_si512(all), 0x4e));
+  return {_mm512_mul_ps(_mm512_set1_ps(half_float(row.s + step * 2)), all),
+          _mm512_mul_ps(_mm512_set1_ps(-half_float(row.m + step * 2)), m)};
+}
+
+// `words`: how many words of the step exist (kTail). Scales of absent blocks are 0.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, int64_t words) {
+  constexpr int kBlocks = word_elements(kKind);  // of 32 elements in a step of 32 words
+  StepScales v{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  const __mmask16 real = static_cast<__mmask16>((1u << (words * kBlocks / 32)) - 1);
+  if (kScale == Scale::kBuffer) {
+    v.s = _mm512_maskz_loadu_ps(kTail ? real : static_cast<__mmask16>((1u << kBlocks) - 1), row.s + step * kBlocks * 4);
+  } else if (kScale == Scale::kAbsmax) {
+    const __mmask8 blocks = static_cast<__mmask8>((1u << (words + 7) / 8) - 1);
+    const float* a = reinterpret_cast<const float*>(row.s + step * 16);
+    v.s = _mm512_castps128_ps512(kTail ? _mm_maskz_loadu_ps(blocks, a) : _mm_loadu_ps(a));
+  } else if (kScale == Scale::kHalf) {
+    const auto widened = [&](const uint8_t* plane) {
+      const uint8_t* p = plane + step * kBlocks * 2;
+      const __mmask8 mask = kTail ? static_cast<__mmask8>(real) : static_cast<__mmask8>((1u << kBlocks) - 1);
+      const __m128i h =
+          kTail || kBlocks < 8 ? _mm_maskz_loadu_epi16(mask, p) : _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+      return _mm512_castps256_ps512(_mm256_cvtph_ps(h));
+    };
+    v.s = widened(row.s);
+    if (kMin) v.m = widened(row.m);
+  } else if (kScale == Scale::kE8M0) {
+    const uint8_t* p = row.s + step * 8;
+    const __m128i e = kTail ? _mm_maskz_loadu_epi8(real, p) : _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m256i wide = _mm256_cvtepu8_epi32(e);
+    const __mmask8 subnormal = _mm256_testn_epi32_mask(wide, wide);  // 2^-127
+    v.s = _mm512_castsi512_ps(_mm512_castsi256_si512(
+        _mm256_mask_mov_epi32(_mm256_slli_epi32(wide, 23), subnormal, _mm256_set1_epi32(0x00400000))));
+  } else if (kScale == Scale::kK45) {
+    v = k45_scales(row, step);
+  } else if (kScale == Scale::kK6) {
+    const __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 16)));
+    v.s = _mm512_mul_ps(_mm512_set1_ps(half_float(row.s + step * 2)), _mm512_cvtepi32_ps(q));
+  }
+  return v;
+}
+
+// The scale of each of words 16 * kHalf .. + 15: words per block are 16 / kE, twice that for absmax of 64, half for
+// Q6_K.
+template <Kind kKind, Scale kScale, int kHalf>
+BERTH_INLINE __m512 spread(__m512 blocks) {
+  const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  constexpr int kShift = kScale == Scale::kAbsmax ? 3 : kScale == Scale::kK6 ? 1 : word_elements(kKind) == 4 ? 3 : 2;
+  const __m512i block = _mm512_srli_epi32(_mm512_add_epi32(word, _mm512_set1_epi32(16 * kHalf)), kShift);
+  return _mm512_permutexvar_ps(block, blocks);
 }
 
 // --- E = 1 and 2: no scales ---
@@ -114,9 +191,9 @@ BERTH_INLINE __m512 quad_code(__m512i w) {
   return byte_float<kByte>(w, _mm512_set1_ps(0x1p23f + 128));
 }
 
-// 16 words of four bytes. s: 2 scales of 32 elements.
-template <Kind kKind, bool kTail>
-BERTH_INLINE __m512 quad_half(const uint8_t* codes, int64_t bytes, const float* x, const float* s, __m512 a) {
+// 16 words of four bytes.
+template <Kind kKind, Scale kScale, bool kTail, int kHalf>
+BERTH_INLINE __m512 quad_half(const uint8_t* codes, int64_t bytes, const float* x, const StepScales& scales, __m512 a) {
   __m512i w = load_codes<kTail>(codes, bytes);
   if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
   if (kKind == Kind::kInt8) {
@@ -129,9 +206,7 @@ BERTH_INLINE __m512 quad_half(const uint8_t* codes, int64_t bytes, const float* 
   p = fma(quad_code<kKind, 1>(w), _mm512_load_ps(x + 16), p);
   p = fma(quad_code<kKind, 2>(w), _mm512_load_ps(x + 32), p);
   p = fma(quad_code<kKind, 3>(w), _mm512_load_ps(x + 48), p);
-  const __m512i where = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  const __m128 two = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(s)));
-  return fma(p, _mm512_permutexvar_ps(where, _mm512_castps128_ps512(two)), a);
+  return fma(p, spread<kKind, kScale, kHalf>(scales.s), a);
 }
 
 // --- E = 8 ---
@@ -154,18 +229,8 @@ BERTH_INLINE __m512i group_index(int64_t stride, int64_t first) {
 // p = the run's sum over 16 words of 8 elements, each of its own lane.
 template <Kind kKind, bool kTail>
 BERTH_INLINE __m512 octet_products(const uint8_t* codes, int64_t bytes, const uint32_t* high, const float* x,
-                                   __m512 book, __m512 offset) {
+                                   __m512 offset) {
   const __m512i w = load_codes<kTail>(codes, bytes);
-  if (kKind == Kind::kBook) {
-    __m512 p = _mm512_mul_ps(_mm512_permutexvar_ps(w, book), _mm512_load_ps(x));
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), book), _mm512_load_ps(x + 16), p);
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), book), _mm512_load_ps(x + 32), p);
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), book), _mm512_load_ps(x + 48), p);
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), book), _mm512_load_ps(x + 64), p);
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), book), _mm512_load_ps(x + 80), p);
-    p = fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), book), _mm512_load_ps(x + 96), p);
-    return fma(_mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), book), _mm512_load_ps(x + 112), p);
-  }
   const __m512i nibble = _mm512_set1_epi8(15), sixteen = _mm512_set1_epi8(16), thirty_two = _mm512_set1_epi8(32);
   __m512i hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
   __m512i lo = _mm512_and_si512(w, nibble);
@@ -190,32 +255,7 @@ BERTH_INLINE __m512 octet_products(const uint8_t* codes, int64_t bytes, const ui
   return fma(byte_float<3>(hi, offset), _mm512_load_ps(x + 112), p);
 }
 
-// 16 floats from 4 (blocks of 32) or 8 (blocks of 16): a word's block is word / 4 or word / 2.
-template <Kind kKind>
-BERTH_INLINE __m512 spread(const float* s) {
-  if (kKind == Kind::kSix) {
-    const __m512i where = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    return _mm512_permutexvar_ps(where, _mm512_castps256_ps512(_mm256_loadu_ps(s)));
-  }
-  const __m512i where = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return _mm512_permutexvar_ps(where, _mm512_castps128_ps512(_mm_loadu_ps(s)));
-}
-
-// 16 words of 8 elements of one row: words 16 * half .. of the step of 32.
-template <Kind kKind, bool kMin, bool kTail>
-BERTH_INLINE __m512 octet_half(const Stream& row, int64_t step, int half, int64_t tail_bytes, const float* x,
-                               const float* t, __m512 book, __m512 offset, __m512 a) {
-  constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : kKind == Kind::kSix ? 8 : 0;  // high words and scales per half
-  constexpr int64_t kScales = kKind == Kind::kSix ? 8 : 4;
-  const int64_t at = 2 * step + half;
-  const __m512 p = octet_products<kKind, kTail>(row.codes + at * 64, tail_bytes - half * 64, row.high + at * kHigh,
-                                                x + at * 128, book, offset);
-  a = fma(p, spread<kKind>(row.s + at * kScales), a);
-  if (kMin) a = fma(spread<kKind>(row.m + at * kScales), _mm512_load_ps(t + at * 16), a);
-  return a;
-}
-
-// The same for four rows of 4-bit codes side by side, so that one load of x serves four rows.
+// The same for four rows of 4-bit codes side by side, so that one load of x serves four rows (4 bits: `book`).
 template <bool kTail>
 BERTH_INLINE void book_products(const uint8_t* const codes[4], int64_t bytes, const float* x, __m512 book, __m512& pa,
                                 __m512& pb, __m512& pc, __m512& pd) {
@@ -244,19 +284,23 @@ BERTH_INLINE void book_products(const uint8_t* const codes[4], int64_t bytes, co
   }
 }
 
-// `left`: bytes of codes from this half's first (kTail).
-template <Kind kKind, bool kMin, bool kTail>
-BERTH_INLINE __m512 book_scaled(const Stream& row, int64_t at, int64_t left, __m512 p, const float* t, __m512 a) {
-  if (kKind == Kind::kAbsmax) {
-    const __mmask8 mask = left > 32 ? 3 : 1;  // a block is 32 bytes
-    const __m128 two = kTail ? _mm_maskz_loadu_ps(mask, row.s + at * 2)
-                             : _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(row.s + at * 2)));
-    const __m512i where = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    return fma(p, _mm512_permutexvar_ps(where, _mm512_castps128_ps512(two)), a);
-  }
-  a = fma(p, spread<kKind>(row.s + at * 4), a);
-  if (kMin) a = fma(spread<kKind>(row.m + at * 4), _mm512_load_ps(t + at * 16), a);
+// The runs' sums p of words 16 * kHalf .. , scaled into the lanes; `at` counts halves of steps.
+template <Kind kKind, bool kMin, Scale kScale, int kHalf>
+BERTH_INLINE __m512 add_runs(__m512 p, const StepScales& scales, const float* t, int64_t at, __m512 a) {
+  a = fma(p, spread<kKind, kScale, kHalf>(scales.s), a);
+  if (kMin) a = fma(spread<kKind, kScale, kHalf>(scales.m), _mm512_load_ps(t + at * 16), a);
   return a;
+}
+
+// One step of 32 words of one row of 5 or 6 bits.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail, int kHalf>
+BERTH_INLINE __m512 octet_half(const Stream& row, int64_t step, int64_t tail_bytes, const float* x, const float* t,
+                               __m512 offset, const StepScales& scales, __m512 a) {
+  constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : 8;  // words of the high plane
+  const int64_t at = 2 * step + kHalf;
+  const __m512 p = octet_products<kKind, kTail>(row.codes + at * 64, tail_bytes - kHalf * 64, row.high + at * kHigh,
+                                                x + at * 128, offset);
+  return add_runs<kKind, kMin, kScale, kHalf>(p, scales, t, at, a);
 }
 
 // --- the loop ---
@@ -267,7 +311,7 @@ struct Operands {
 };
 
 // One step of 32 words of one row. `tail_bytes`: of its codes that exist.
-template <Kind kKind, bool kMin, bool kTail>
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
 BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
                            Accumulators& a) {
   const uint8_t* codes = row.codes + step * 128;
@@ -277,13 +321,50 @@ BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, 
     a.half[0] = pair_half<kKind>(codes, x + step * 64, a.half[0]);
     if (!kTail) a.half[1] = pair_half<kKind>(codes + 64, x + step * 64 + 32, a.half[1]);
   } else if (word_elements(kKind) == 4) {
-    a.half[0] = quad_half<kKind, kTail>(codes, tail_bytes, x + step * 128, row.s + step * 4, a.half[0]);
-    a.half[1] =
-        quad_half<kKind, kTail>(codes + 64, tail_bytes - 64, x + step * 128 + 64, row.s + step * 4 + 2, a.half[1]);
+    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, tail_bytes / 4);
+    a.half[0] = quad_half<kKind, kScale, kTail, 0>(codes, tail_bytes, x + step * 128, scales, a.half[0]);
+    a.half[1] = quad_half<kKind, kScale, kTail, 1>(codes + 64, tail_bytes - 64, x + step * 128 + 64, scales, a.half[1]);
   } else {
-    a.half[0] = octet_half<kKind, kMin, kTail>(row, step, 0, tail_bytes, x, op.t, op.book, op.offset, a.half[0]);
-    a.half[1] = octet_half<kKind, kMin, kTail>(row, step, 1, tail_bytes, x, op.t, op.book, op.offset, a.half[1]);
+    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, tail_bytes / 4);
+    a.half[0] = octet_half<kKind, kMin, kScale, kTail, 0>(row, step, tail_bytes, x, op.t, op.offset, scales, a.half[0]);
+    a.half[1] = octet_half<kKind, kMin, kScale, kTail, 1>(row, step, tail_bytes, x, op.t, op.offset, scales, a.half[1]);
   }
+}
+
+// Words 16 * kHalf .. of a step, of four rows of 4-bit codes.
+template <bool kMin, Scale kScale, bool kTail, int kHalf>
+BERTH_INLINE void book_half(const Stream row[4], const StepScales scales[4], int64_t step, int64_t tail_bytes,
+                            const float* x, const Operands& op, Accumulators& a, Accumulators& b, Accumulators& c,
+                            Accumulators& d) {
+  const int64_t at = 2 * step + kHalf;
+  const uint8_t* codes[4] = {row[0].codes + at * 64, row[1].codes + at * 64, row[2].codes + at * 64,
+                             row[3].codes + at * 64};
+  __m512 pa, pb, pc, pd;
+  book_products<kTail>(codes, tail_bytes - kHalf * 64, x + at * 128, op.book, pa, pb, pc, pd);
+  a.half[kHalf] = add_runs<Kind::kBook, kMin, kScale, kHalf>(pa, scales[0], op.t, at, a.half[kHalf]);
+  b.half[kHalf] = add_runs<Kind::kBook, kMin, kScale, kHalf>(pb, scales[1], op.t, at, b.half[kHalf]);
+  c.half[kHalf] = add_runs<Kind::kBook, kMin, kScale, kHalf>(pc, scales[2], op.t, at, c.half[kHalf]);
+  d.half[kHalf] = add_runs<Kind::kBook, kMin, kScale, kHalf>(pd, scales[3], op.t, at, d.half[kHalf]);
+}
+
+// One step of 32 words of four rows.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x,
+                               const Operands& op, Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
+  if (kKind == Kind::kBook) {
+    const int64_t words = tail_bytes / 4;
+    const StepScales scales[4] = {step_scales<kKind, kMin, kScale, kTail>(row[0], step, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[1], step, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[2], step, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[3], step, words)};
+    book_half<kMin, kScale, kTail, 0>(row, scales, step, tail_bytes, x, op, a, b, c, d);
+    if (!kTail || tail_bytes > 64) book_half<kMin, kScale, kTail, 1>(row, scales, step, tail_bytes, x, op, a, b, c, d);
+    return;
+  }
+  row_step<kKind, kMin, kScale, kTail>(row[0], step, tail_bytes, x, op, a);
+  row_step<kKind, kMin, kScale, kTail>(row[1], step, tail_bytes, x, op, b);
+  row_step<kKind, kMin, kScale, kTail>(row[2], step, tail_bytes, x, op, c);
+  row_step<kKind, kMin, kScale, kTail>(row[3], step, tail_bytes, x, op, d);
 }
 
 // The finish of numerics.md for four rows: h = 16, 8, 4, 2, 1, and + 0.
@@ -305,38 +386,7 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
   _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + 64 + kPrefetch), _MM_HINT_NTA);
 }
 
-// Words 16 * kHalf .. of a step, of four rows of 4-bit codes.
-template <Kind kKind, bool kMin, bool kTail, int kHalf>
-BERTH_INLINE void book_half(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
-                            Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
-  const int64_t at = 2 * step + kHalf;
-  const uint8_t* codes[4] = {row[0].codes + at * 64, row[1].codes + at * 64, row[2].codes + at * 64,
-                             row[3].codes + at * 64};
-  __m512 pa, pb, pc, pd;
-  const int64_t left = tail_bytes - kHalf * 64;
-  book_products<kTail>(codes, left, x + at * 128, op.book, pa, pb, pc, pd);
-  a.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[0], at, left, pa, op.t, a.half[kHalf]);
-  b.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[1], at, left, pb, op.t, b.half[kHalf]);
-  c.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[2], at, left, pc, op.t, c.half[kHalf]);
-  d.half[kHalf] = book_scaled<kKind, kMin, kTail>(row[3], at, left, pd, op.t, d.half[kHalf]);
-}
-
-// One step of 32 words of four rows.
-template <Kind kKind, bool kMin, bool kTail>
-BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
-                               Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
-  if (is_book(kKind)) {
-    book_half<kKind, kMin, kTail, 0>(row, step, tail_bytes, x, op, a, b, c, d);
-    if (!kTail || tail_bytes > 64) book_half<kKind, kMin, kTail, 1>(row, step, tail_bytes, x, op, a, b, c, d);
-    return;
-  }
-  row_step<kKind, kMin, kTail>(row[0], step, tail_bytes, x, op, a);
-  row_step<kKind, kMin, kTail>(row[1], step, tail_bytes, x, op, b);
-  row_step<kKind, kMin, kTail>(row[2], step, tail_bytes, x, op, c);
-  row_step<kKind, kMin, kTail>(row[3], step, tail_bytes, x, op, d);
-}
-
-template <Kind kKind, bool kMin>
+template <Kind kKind, bool kMin, Scale kScale>
 __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   constexpr int kElements = word_elements(kKind);
   const int64_t steps = k / (32 * kElements);
@@ -348,10 +398,10 @@ __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
     prefetch(b, step);
     prefetch(c, step);
     prefetch(d, step);
-    step_of_four<kKind, kMin, false>(row, step, 0, x, op, aa, ab, ac, ad);
+    step_of_four<kKind, kMin, kScale, false>(row, step, 0, x, op, aa, ab, ac, ad);
   }
   if (const int64_t words = k % (32 * kElements) / kElements; words != 0) {
-    step_of_four<kKind, kMin, true>(row, steps, words * 4, x, op, aa, ab, ac, ad);
+    step_of_four<kKind, kMin, kScale, true>(row, steps, words * 4, x, op, aa, ab, ac, ad);
   }
   return finish(aa, ab, ac, ad);
 }
@@ -366,14 +416,43 @@ Operands operands(const WeightView& w) {
 
 constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
 
-template <Kind kKind, bool kMin>
+// Bytes of a row in the planes of its scales: those of s, m and sub.
+struct ScaleBytes {
+  int64_t s, m, sub;
+};
+template <bool kMin, Scale kScale>
+ScaleBytes scale_bytes(int64_t k) {
+  switch (kScale) {
+    case Scale::kAbsmax:
+      return {k / 16, 0, 0};
+    case Scale::kHalf:
+      return {k / 16, kMin ? k / 16 : 0, 0};
+    case Scale::kE8M0:
+      return {k / 32, 0, 0};
+    case Scale::kK45:
+      return {k / 128, k / 128, k / 256 * 12};
+    case Scale::kK6:
+      return {k / 128, 0, k / 16};
+    default:
+      return {0, 0, 0};
+  }
+}
+
+// A later row's scales: 256 bytes or a row ahead in this stream.
+BERTH_INLINE void prefetch_scales(const uint8_t* p, int64_t bytes) {
+  const int64_t ahead = bytes < 256 ? 256 : bytes;
+  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + ahead + at), _MM_HINT_T0);
+}
+
+template <Kind kKind, bool kMin, Scale kScale>
 void rows(const RowsTask& t) {
   constexpr int kElements = word_elements(kKind);
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, blocks = k / 32;
-  const int64_t scale_stride = (blocks + 7) / 8 * 8 * (kKind == Kind::kSix ? 2 : 1);
+  const int64_t buffer_floats = (blocks + 7) / 8 * 8;
   const int64_t row_bytes = k / kElements * 4;
-  float* const buffer = reinterpret_cast<float*>(t.scratch);
+  const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
+  const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
   const int64_t quarter = (t.row_count + 3) / 4;
   for (int64_t i = 0; i < quarter; ++i) {
     Stream stream[4];
@@ -382,20 +461,21 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      float* s = buffer + r * scale_stride;
-      float* m = buffer + (4 + r) * scale_stride;
-      if (kElements > 2 && kKind != Kind::kInt8 && kKind != Kind::kAbsmax) expand_scales_avx2(t.w, row, s, m);
-      const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
-      stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words, s, m};
-      if (kKind == Kind::kAbsmax) {
-        stream[r].s = static_cast<const float*>(t.w.scales) + row * (k / 64);
-        for (int64_t at = 0; at < k / 64; at += 16)
-          _mm_prefetch(reinterpret_cast<const char*>(stream[r].s + (k < 4096 ? 64 : k / 64) + at), _MM_HINT_T0);
+      stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words,
+                   static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
+                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m, t.w.sub_scales + row * bytes.sub};
+      if (kScale == Scale::kBuffer) {
+        float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
+        expand_scales_avx2(t.w, row, s, nullptr);
+        stream[r].s = reinterpret_cast<const uint8_t*>(s);
       }
+      prefetch_scales(stream[r].s, bytes.s);
+      if (bytes.m != 0) prefetch_scales(stream[r].m, bytes.m);
+      if (bytes.sub != 0) prefetch_scales(stream[r].sub, bytes.sub);
     }
     for (int64_t m = 0; m < t.m; ++m) {
       alignas(16) float y[4];
-      _mm_store_ps(y, tile<kKind, kMin>(stream, reinterpret_cast<const float*>(t.x + m * t.x_bytes), k, op));
+      _mm_store_ps(y, tile<kKind, kMin, kScale>(stream, reinterpret_cast<const float*>(t.x + m * t.x_bytes), k, op));
       for (int r = 0; r < 4; ++r) {
         float v = y[r];
         if (kKind == Kind::kInt8) v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
@@ -408,8 +488,8 @@ void rows(const RowsTask& t) {
 
 // Absmax straight from its plane where every row begins with a block of 64; else expanded.
 void rows_bnb(const RowsTask& t) {
-  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kAbsmax, false>(t);
-  rows<Kind::kBook, false>(t);
+  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
+  rows<Kind::kBook, false, Scale::kBuffer>(t);
 }
 
 }  // namespace
@@ -417,34 +497,37 @@ void rows_bnb(const RowsTask& t) {
 RowsFn rows_exact_avx512(Codec codec) {
   switch (codec) {
     case Codec::kF32:
-      return rows<Kind::kF32, false>;
+      return rows<Kind::kF32, false, Scale::kNone>;
     case Codec::kBF16:
-      return rows<Kind::kBF16, false>;
+      return rows<Kind::kBF16, false, Scale::kNone>;
     case Codec::kF16:
-      return rows<Kind::kF16, false>;
+      return rows<Kind::kF16, false, Scale::kNone>;
     case Codec::kInt8Row:
-      return rows<Kind::kInt8, false>;
+      return rows<Kind::kInt8, false, Scale::kNone>;
     case Codec::kQ8_0:
-      return rows<Kind::kQ8, false>;
+      return rows<Kind::kQ8, false, Scale::kHalf>;
     case Codec::kFP8Block:
-      return rows<Kind::kFP8, false>;
+      return rows<Kind::kFP8, false, Scale::kBuffer>;
     case Codec::kNF4:
     case Codec::kFP4:
       return rows_bnb;
     case Codec::kMXFP4:
+      return rows<Kind::kBook, false, Scale::kE8M0>;
     case Codec::kQ4_0:
     case Codec::kIQ4_NL:
-      return rows<Kind::kBook, false>;
+      return rows<Kind::kBook, false, Scale::kHalf>;
     case Codec::kQ4_1:
+      return rows<Kind::kBook, true, Scale::kHalf>;
     case Codec::kQ4_K:
-      return rows<Kind::kBook, true>;
+      return rows<Kind::kBook, true, Scale::kK45>;
     case Codec::kQ5_0:
-      return rows<Kind::kFive, false>;
+      return rows<Kind::kFive, false, Scale::kHalf>;
     case Codec::kQ5_1:
+      return rows<Kind::kFive, true, Scale::kHalf>;
     case Codec::kQ5_K:
-      return rows<Kind::kFive, true>;
+      return rows<Kind::kFive, true, Scale::kK45>;
     case Codec::kQ6_K:
-      return rows<Kind::kSix, false>;
+      return rows<Kind::kSix, false, Scale::kK6>;
   }
   return nullptr;
 }

@@ -13,8 +13,9 @@ namespace {
 
 using quant::Codec;
 
-// Everything is stored eight floats at a time, the last ones too: the hot loops load 16 to 64 bytes at a time soon after,
-// and what several narrow stores wrote cannot be forwarded to such a load. Planes may be read 64 bytes past their end.
+// Everything is stored eight floats at a time, the last ones too: the hot loops load 16 to 64 bytes at a time soon
+// after, and what several narrow stores wrote cannot be forwarded to such a load. Planes may be read 64 bytes past
+// their end.
 inline void store8(float* s, int64_t j, int64_t words, __m256 v) {
   if (j + 8 > words) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -41,21 +42,23 @@ __m256 eight_nested(const WeightView& w, int64_t block) {
   uint64_t q;
   std::memcpy(&q, static_cast<const uint8_t*>(w.scales) + block, 8);
   const float* map = w.nested_map;
-  const __m256 product = _mm256_mul_ps(_mm256_setr_ps(map[q & 255], map[(q >> 8) & 255], map[(q >> 16) & 255],
-                                                      map[(q >> 24) & 255], map[(q >> 32) & 255], map[(q >> 40) & 255],
-                                                      map[(q >> 48) & 255], map[q >> 56]),
-                                       _mm256_broadcast_ss(w.nested_absmax + block / 256));
+  const __m256 product =
+      _mm256_mul_ps(_mm256_setr_ps(map[q & 255], map[(q >> 8) & 255], map[(q >> 16) & 255], map[(q >> 24) & 255],
+                                   map[(q >> 32) & 255], map[(q >> 40) & 255], map[(q >> 48) & 255], map[q >> 56]),
+                    _mm256_broadcast_ss(w.nested_absmax + block / 256));
   return _mm256_add_ps(product, _mm256_set1_ps(w.nested_offset));
 }
 
-// Blocks of the flattened matrix. A word of 32 elements lies in one block, since K and the block size are multiples of 32.
+// Blocks of the flattened matrix. A word of 32 elements lies in one block, since K and the block size are multiples
+// of 32.
 void bnb_scales(const WeightView& w, int64_t row, float* s) {
   const int64_t words = w.k / 32, first = row * words;  // in words of the flattened matrix
   const int64_t words_per_block = w.blocksize / 32;
   int64_t j = 0;
   if (words_per_block == 2 && !w.nested) {
     // A row that begins in mid-block takes one of the first block and then pairs.
-    const __m256i pairs = first % 2 == 0 ? _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3) : _mm256_setr_epi32(0, 1, 1, 2, 2, 3, 3, 4);
+    const __m256i pairs =
+        first % 2 == 0 ? _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3) : _mm256_setr_epi32(0, 1, 1, 2, 2, 3, 3, 4);
     const float* a = static_cast<const float*>(w.scales) + first / 2;
     for (; j < words; j += 8) store8(s, j, words, _mm256_permutevar8x32_ps(_mm256_loadu_ps(a + j / 2), pairs));
     return;
@@ -122,7 +125,8 @@ void mxfp4_scales(const WeightView& w, int64_t row, float* s) {
   const uint8_t* e = static_cast<const uint8_t*>(w.scales) + row * words;
   for (int64_t j = 0; j < words; j += 8) {
     const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(e + j)));
-    const __m256i subnormal = _mm256_and_si256(_mm256_cmpeq_epi32(wide, _mm256_setzero_si256()), _mm256_set1_epi32(0x00400000));
+    const __m256i subnormal =
+        _mm256_and_si256(_mm256_cmpeq_epi32(wide, _mm256_setzero_si256()), _mm256_set1_epi32(0x00400000));
     store8(s, j, words, _mm256_castsi256_ps(_mm256_or_si256(_mm256_slli_epi32(wide, 23), subnormal)));
   }
 }
@@ -144,15 +148,23 @@ void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m) {
   const int64_t words = w.k / 32;
   switch (w.codec) {
     case Codec::kNF4:
-    case Codec::kFP4: return bnb_scales(w, row, s);
-    case Codec::kMXFP4: return mxfp4_scales(w, row, s);
-    case Codec::kFP8Block: return fp8_scales(w, row, s);
+    case Codec::kFP4:
+      return bnb_scales(w, row, s);
+    case Codec::kMXFP4:
+      return mxfp4_scales(w, row, s);
+    case Codec::kFP8Block:
+      return fp8_scales(w, row, s);
     case Codec::kQ4_K:
-    case Codec::kQ5_K: return q45k_scales(w, row, s, m);
-    case Codec::kQ6_K: return q6k_scales(w, row, s);
+    case Codec::kQ5_K:
+      return q45k_scales(w, row, s, m);
+    case Codec::kQ6_K:
+      return q6k_scales(w, row, s);
     case Codec::kQ4_1:
-    case Codec::kQ5_1: widen_fp16(w.mins + row * words, words, m); [[fallthrough]];
-    default: return widen_fp16(static_cast<const uint16_t*>(w.scales) + row * words, words, s);
+    case Codec::kQ5_1:
+      widen_fp16(w.mins + row * words, words, m);
+      [[fallthrough]];
+    default:
+      return widen_fp16(static_cast<const uint16_t*>(w.scales) + row * words, words, s);
   }
 }
 
