@@ -21,6 +21,8 @@ struct Candidate {
 }  // namespace
 
 Result<std::unique_ptr<Model>> Bpe::create(Vocabulary vocabulary, const MergeIds& merges, BpeOptions options) {
+  if (merges.size() > kMaxMerges)
+    return Error(ErrorCode::kUnsupported, "expected at most 4194304 merges, found " + std::to_string(merges.size()));
   auto bpe = std::unique_ptr<Bpe>(new Bpe(std::move(vocabulary), std::move(options)));
   const Vocabulary& pieces = bpe->vocabulary_;
   if (bpe->options_.unknown_token) bpe->unknown_ = pieces.find(*bpe->options_.unknown_token);

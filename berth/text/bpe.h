@@ -20,6 +20,8 @@
 
 namespace berth::text {
 
+inline constexpr size_t kMaxMerges = size_t{1} << 22;  // eight times what the largest published tokenizer has
+
 struct BpeOptions {
   std::optional<std::string> unknown_token;
   std::string continuing_subword_prefix;  // in front of every character but a word's first

@@ -55,6 +55,9 @@ Result<std::pair<std::string_view, std::string_view>> merge_sides(const JsonView
 
 Result<Bpe::MergeIds> merges_of(const JsonView& json, const Vocabulary& vocabulary) {
   TRY(const JsonView merges, array_field(json, "merges"));
+  if (merges.size() > kMaxMerges)
+    return Error(ErrorCode::kUnsupported,
+                 "at key \"merges\": expected at most 4194304, found " + std::to_string(merges.size()));
   std::vector<std::string_view> sides;  // left, right, left, right...
   sides.reserve(merges.size() * 2);
   std::optional<bool> as_text;

@@ -6,7 +6,7 @@
 
 namespace berth::text {
 namespace {
-constexpr size_t kMaxReplacedBytes = size_t{64} << 20;
+constexpr size_t kMaxReplacedBytes = size_t{32} << 20;
 }
 
 Result<Regex> make_pattern(const JsonView& json) {
@@ -27,7 +27,7 @@ Result<std::string> replaced(const Regex& pattern, std::string_view text, std::s
   if (!content.empty() &&
       matches.size() > (kMaxReplacedBytes - std::min(kMaxReplacedBytes, text.size())) / content.size())
     return Error(ErrorCode::kUnsupported, "while replacing in a text of " + std::to_string(text.size()) +
-                                              " bytes: expected at most 64 MiB to come out, found more");
+                                              " bytes: expected at most 32 MiB to come out, found more");
   std::string out;
   size_t at = 0;
   for (const Span& m : matches) {

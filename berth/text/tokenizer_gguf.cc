@@ -143,6 +143,8 @@ class GgufReader {
     };
     const size_t n = gguf_.tokens.size();
     if (n == 0) return failed("tokens", "expected at least one, found none");
+    if (gguf_.merges.size() > kMaxMerges)
+      return failed("merges", "expected at most 4194304, found " + std::to_string(gguf_.merges.size()));
     if (n > static_cast<size_t>(kMaxTokenId)) return failed("tokens", "expected at most 16777215");
     if (!gguf_.token_types.empty() && gguf_.token_types.size() != n)
       return failed("token_type", "expected " + std::to_string(n) + " entries, one for each token, found " +
@@ -240,6 +242,8 @@ class GgufReader {
         const int32_t left = part(piece.substr(0, cut));
         const int32_t right = left < 0 ? -1 : part(piece.substr(cut));
         if (right >= 0) merges.push_back({left, right, static_cast<int32_t>(i)});
+        if (merges.size() > kMaxMerges)
+          return Error(ErrorCode::kUnsupported, "tokenizer.ggml.tokens: their pieces make over 4194304 merges");
       }
       std::sort(merges.begin() + static_cast<ptrdiff_t>(first), merges.end());
     }

@@ -91,6 +91,19 @@ TEST(HostileTokenizer, MergesThatGoRoundInCirclesEnd) {
   EXPECT_LT(seconds_of([&] { EXPECT_TRUE(t->encode(text, false)); }), 5.0);
 }
 
+TEST(HostileTokenizer, TenMillionMergesAreRefusedSoon) {
+  std::string merges = "[[\"a\",\"b\"]";
+  merges.reserve(size_t{100} << 20);
+  for (int i = 0; i < 9'999'999; ++i) merges += ",[\"a\",\"b\"]";
+  const std::string json = tokenizer_with("null", "[]", "null", R"({"a":0,"b":1,"ab":2})", merges + "]");
+  const double s = seconds_of([&] {
+    const auto t = from_json(json);
+    ASSERT_FALSE(t);
+    EXPECT_NE(t.error().message.find("merges"), std::string::npos) << t.error().message;
+  });
+  EXPECT_LT(s, 20.0);
+}
+
 TEST(HostileTokenizer, AMegabyteOfOneLetterIsQuick) {
   const auto t = from_json(tokenizer_with("null"));
   ASSERT_TRUE(t) << t.error().message;
