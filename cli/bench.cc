@@ -9,7 +9,7 @@ class Bench : public Command {
   std::string name() const override { return "bench"; }
   std::string summary() const override { return "prefill and decode tokens/s, and the share of the memory limit"; }
   std::string details() const override { return "Example: berth bench MODEL -t 1,2 --numerics int8"; }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_option("-p,--prompt-tokens", bench_.prompt, "tokens of the prompt test; 0: none")->capture_default_str()->group("What is measured");
     app.add_option("-n,--new-tokens", bench_.generate, "tokens of the decode test; 0: none")->capture_default_str()->group("What is measured");

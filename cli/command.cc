@@ -18,10 +18,6 @@ namespace {
 
 std::atomic<int> interrupts{0};
 
-void on_interrupt(int) {
-  if (interrupts.fetch_add(1) > 0) std::_Exit(130);
-}
-
 bool wants_color(const std::string& mode, int fd) {
   if (mode == "always") return true;
   if (mode == "never") return false;
@@ -70,19 +66,14 @@ class Progress {
   bool shown_ = false;
 };
 
-template <typename T>
-void add_value(CLI::App& app, const engine::OptionInfo& info, T& value) {
-  const std::string flags = info.short_name.empty() ? fmt::format("--{}", info.name) : fmt::format("-{},--{}", info.short_name, info.name);
-  CLI::Option* option = nullptr;
-  if constexpr (std::is_same_v<T, bool>) option = app.add_flag(flags, value, std::string(info.help));
-  else option = app.add_option(flags, value, std::string(info.help))->type_name(std::string(info.value));
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  option->group(std::string(info.group));
-}
-
 }  // namespace
 
 bool interrupted() { return interrupts.load() > 0; }
+void catch_interrupts() {
+  std::signal(SIGINT, [](int) {
+    if (interrupts.fetch_add(1) > 0) std::_Exit(130);
+  });
+}
 
 engine::TextStyle Output::style() const { return {wants_color(common_.color, STDOUT_FILENO), terminal_width()}; }
 void Output::print(std::string_view text) const {
@@ -121,37 +112,6 @@ int Output::fail(const Error& error) const {
     for (const std::string& hint : error.hints) std::fprintf(stderr, "  try: %s\n", hint.c_str());
   }
   return exit_status(error.code);
-}
-
-void add_model(CLI::App& app, std::string& model) {
-  app.add_option("MODEL", model,
-                 "a folder, a Hugging Face repo id in the local cache, *.safetensors, *.safetensors.index.json, *.gguf, or config.json (planning only)")
-      ->required();
-}
-void add_options(CLI::App& app, engine::Options& options, std::string_view except) {
-  engine::visit_options(options, [&](const engine::OptionInfo& info, auto& value) {
-    if (info.name != except) add_value(app, info, value);
-  });
-}
-void add_generation_options(CLI::App& app, engine::GenerationOptions& options) {
-  engine::visit_generation_options(options, [&](const engine::OptionInfo& info, auto& value) { add_value(app, info, value); });
-}
-
-Program::Program() {
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  app.set_version_flag("--version", std::string("berth ") + BERTH_VERSION_TEXT);
-  commands = all_commands();
-  for (const auto& command : commands) {
-    CLI::App* sub = app.add_subcommand(command->name(), command->summary());
-    sub->footer(command->details());
-    command->declare(*sub);
-    sub->add_flag("--json", common.json, "print one JSON document on stdout, failures included")->group("Output");
-    sub->add_flag("--quiet", common.quiet, "no notes, warnings or progress")->group("Output");
-    sub->add_flag("-v,--verbose", common.verbose, "more notes")->group("Output");
-    sub->add_option("--color", common.color, "auto, always or never; NO_COLOR is honoured")->group("Output")->check(CLI::IsMember({"auto", "always", "never"}));
-  }
-  std::signal(SIGINT, on_interrupt);
 }
 
 }  // namespace berth::cli

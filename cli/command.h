@@ -1,6 +1,6 @@
 // cli/command.h — what a command is, and what all of them share: output, errors, interruption.
 //
-// A command declares its options on a CLI::App, then runs with them. Results go to stdout, everything else to stderr; with
+// A command declares its options (arguments.h), then runs with them. Results go to stdout, everything else to stderr; with
 // --json exactly one JSON document goes to stdout, failures included. The list of commands is commands.cc.
 //
 // Start reading at: Command.
@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "arguments.h"
 #include "berth/base/log.h"
 #include "berth/base/result.h"
 #include "berth/engine/generation.h"
@@ -48,6 +47,7 @@ class Output {
 
 // True once Ctrl-C was pressed. A second one ends the process at once.
 bool interrupted();
+void catch_interrupts();
 
 class Command {
  public:
@@ -56,7 +56,7 @@ class Command {
   virtual std::string summary() const = 0;
   // A few sentences and examples, shown below the options.
   virtual std::string details() const { return ""; }
-  virtual void declare(CLI::App& app) = 0;
+  virtual void declare(Arguments& app) = 0;
   virtual Status run(const Output& out) = 0;
   // Whether other than success and failure (verify: 1 where bits differ).
   int exit_status = 0;
@@ -66,17 +66,26 @@ using CommandMaker = std::function<std::unique_ptr<Command>()>;
 std::vector<std::unique_ptr<Command>> all_commands();
 
 // --- declaring options from the one list ---
-void add_model(CLI::App& app, std::string& model);
+void add_model(Arguments& app, std::string& model);
 // `except`: an option that the command declares itself.
-void add_options(CLI::App& app, engine::Options& options, std::string_view except = "");
-void add_generation_options(CLI::App& app, engine::GenerationOptions& options);
+void add_options(Arguments& app, engine::Options& options, std::string_view except = "");
+void add_generation_options(Arguments& app, engine::GenerationOptions& options);
 
 // The whole command line, described once: main parses with it, completion and man page print it.
-struct Program {
-  CLI::App app{"A berth for every tensor: plans where every module of a checkpoint lives, loads it there and runs it.", "berth"};
-  Common common;
-  std::vector<std::unique_ptr<Command>> commands;
+class Program {
+ public:
   Program();
+  ~Program();
+  // Parses and runs one command; returns the exit status.
+  int main(int argc, char** argv);
+
+  struct Parser;  // CLI11, known to program.cc and completion.cc only
+  const Parser& parser() const { return *parser_; }
+
+ private:
+  Common common_;
+  std::vector<std::unique_ptr<Command>> commands_;
+  std::unique_ptr<Parser> parser_;
 };
 
 std::string completion_script(const Program& program, const std::string& shell);  // bash, zsh, fish

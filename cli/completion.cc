@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "makers.h"
+#include "parser.h"
 
 namespace berth::cli {
 namespace {
@@ -41,11 +42,11 @@ std::string troff(std::string_view text) {
 
 std::string completion_script(const Program& program, const std::string& shell) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : subcommands(program.app)) names.push_back(sub->get_name());
+  for (const CLI::App* sub : subcommands(program.parser().app)) names.push_back(sub->get_name());
   std::string out;
   if (shell == "fish") {
     out += fmt::format("complete -c berth -n __fish_use_subcommand -a '{}'\n", joined(names));
-    for (const CLI::App* sub : subcommands(program.app))
+    for (const CLI::App* sub : subcommands(program.parser().app))
       for (const CLI::Option* o : sub->get_options())
         for (const std::string& n : o->get_lnames()) {
           std::string help = o->get_description();
@@ -58,7 +59,7 @@ std::string completion_script(const Program& program, const std::string& shell) 
   out += "_berth() {\n  local current=${COMP_WORDS[COMP_CWORD]} words\n";
   out += fmt::format("  if [ \"$COMP_CWORD\" = 1 ]; then COMPREPLY=($(compgen -W '{}' -- \"$current\")); return; fi\n", joined(names));
   out += "  case ${COMP_WORDS[1]} in\n";
-  for (const CLI::App* sub : subcommands(program.app)) out += fmt::format("    {}) words='{}' ;;\n", sub->get_name(), joined(option_words(*sub)));
+  for (const CLI::App* sub : subcommands(program.parser().app)) out += fmt::format("    {}) words='{}' ;;\n", sub->get_name(), joined(option_words(*sub)));
   out += "  esac\n  case $current in\n    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$current\")) ;;\n    *) COMPREPLY=($(compgen -f -- \"$current\")) ;;\n  esac\n}\n";
   out += "complete -o filenames -F _berth berth\n";
   return out;
@@ -66,10 +67,10 @@ std::string completion_script(const Program& program, const std::string& shell) 
 
 std::string man_page(const Program& program) {
   std::string out = fmt::format(".TH BERTH 1 \"\" \"berth {}\" \"User Commands\"\n.SH NAME\nberth \\- {}\n.SH SYNOPSIS\n.B berth\n.I COMMAND\n.RI [ MODEL ]\n.RI [ OPTIONS ]\n",
-                                BERTH_VERSION_TEXT, troff(program.app.get_description()));
+                                BERTH_VERSION_TEXT, troff(program.parser().app.get_description()));
   out += ".SH COMMANDS\n";
-  for (const CLI::App* sub : subcommands(program.app)) out += fmt::format(".TP\n.B {}\n{}\n", troff(sub->get_name()), troff(sub->get_description()));
-  for (const CLI::App* sub : subcommands(program.app)) {
+  for (const CLI::App* sub : subcommands(program.parser().app)) out += fmt::format(".TP\n.B {}\n{}\n", troff(sub->get_name()), troff(sub->get_description()));
+  for (const CLI::App* sub : subcommands(program.parser().app)) {
     if (sub->get_group() == "Not in this version") continue;
     out += fmt::format(".SH BERTH {}\n{}\n", sub->get_name(), troff(sub->get_description()));
     std::string group;
@@ -104,7 +105,7 @@ class Completion : public Command {
   std::string name() const override { return "completion"; }
   std::string summary() const override { return "a completion script for bash, zsh or fish"; }
   std::string details() const override { return "Example: berth completion bash > ~/.local/share/bash-completion/completions/berth"; }
-  void declare(CLI::App& app) override { app.add_option("SHELL", shell_, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"})); }
+  void declare(Arguments& app) override { app.add_option("SHELL", shell_, "bash, zsh or fish")->required()->one_of({"bash", "zsh", "fish"}); }
   Status run(const Output& out) override {
     out.print(completion_script(Program(), shell_));
     return {};
@@ -119,7 +120,7 @@ class Man : public Command {
   std::string name() const override { return "man"; }
   std::string summary() const override { return "the manual page, as troff"; }
   std::string details() const override { return "Example: berth man | man -l -"; }
-  void declare(CLI::App&) override {}
+  void declare(Arguments&) override {}
   Status run(const Output& out) override {
     out.print(man_page(Program()));
     return {};

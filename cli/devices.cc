@@ -12,7 +12,7 @@ class Devices : public Command {
  public:
   std::string name() const override { return "devices"; }
   std::string summary() const override { return "the devices of this machine and their rates; --json prints a machine file"; }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     app.add_flag("--measure", measure_, "measure memory, arithmetic and disk rates now and keep them for later plans");
     app.add_option("--machine", options_.machine, "show this machine file instead");
     app.add_option("--emulate", options_.emulate, "with emulated accelerators: 2x16GiB,1x8GiB");
@@ -47,7 +47,7 @@ class Doctor : public Command {
  public:
   std::string name() const override { return "doctor"; }
   std::string summary() const override { return "checks this machine: kernels, memory limits, threads"; }
-  void declare(CLI::App& app) override { app.add_option("-t,--threads", options_.threads, "computing threads to check with"); }
+  void declare(Arguments& app) override { app.add_option("-t,--threads", options_.threads, "computing threads to check with"); }
   Status run(const Output& out) override {
     using Level = engine::Finding::Level;
     const auto findings = engine::doctor(options_);

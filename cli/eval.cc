@@ -13,10 +13,10 @@ class Eval : public Command {
   std::string name() const override { return "eval"; }
   std::string summary() const override { return "perplexity and logits of given tokens or text"; }
   std::string details() const override { return "Example: berth eval MODEL --text book.txt -c 2048 --numerics int8"; }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
-    auto* tokens = app.add_option("--tokens", tokens_, "a JSON list of token ids")->type_name("FILE")->group("What is evaluated");
-    app.add_option("--text", text_, "a text file, tokenized as the model does")->type_name("FILE")->group("What is evaluated")->excludes(tokens);
+    app.add_option("--tokens", tokens_, "a JSON list of token ids")->type_name("FILE")->group("What is evaluated");
+    app.add_option("--text", text_, "a text file, tokenized as the model does")->type_name("FILE")->group("What is evaluated")->excludes("--tokens");
     app.add_option("--logits", logits_, "write logits [n, vocab] F32 to this safetensors file")->type_name("OUT.safetensors")->group("What is evaluated");
     add_options(app, options_);
   }

@@ -12,7 +12,7 @@ class Inspect : public Command {
     return "\"touched\" is what one decoded token reads: all of a Linear layer, one row of an embedding.\n"
            "Example: berth inspect Qwen/Qwen3-8B --depth 4";
   }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_option("--depth", depth_, "how deep the tree is shown")->capture_default_str();
     add_options(app, options_);

@@ -11,8 +11,8 @@ class Later : public Command {
   Later(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
   std::string name() const override { return name_; }
   std::string summary() const override { return summary_ + " (not in this version)"; }
-  void declare(CLI::App& app) override {
-    app.allow_extras()->fallthrough(false);
+  void declare(Arguments& app) override {
+    app.allow_extras(); app.fallthrough(false);
     app.group("Not in this version");
   }
   Status run(const Output&) override {

@@ -14,7 +14,7 @@ class PlanCommand : public Command {
            "  berth plan MODEL --load-in-4bit --max-memory 0=18GiB,1=10GiB,cpu=48GiB\n"
            "  berth plan MODEL --emulate 2x16GiB -c 8500 --json > plan.json";
   }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     add_options(app, options_);
   }

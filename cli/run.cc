@@ -20,7 +20,7 @@ class Run : public Command {
            "  berth run MODEL -p \"Once upon a time\" -n 64\n"
            "  berth run MODEL --chat -p \"What is a berth?\" --load-in-4bit --emulate 2x100MiB --report";
   }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     add_generation_options(app, generation_);
     app.add_flag("--report", report_, "print the plan, predicted and measured memory, and rates on stderr")->group("Output");

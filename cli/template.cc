@@ -14,7 +14,7 @@ class Template : public Command {
     return "Keys besides messages: tools, documents, add_generation_prompt and whatever the template reads;\n"
            "\"now\": \"2026-01-15T12:34:56\" fixes its clock. No newline is added to the text.";
   }
-  void declare(CLI::App& app) override { add_model(app, model_); }
+  void declare(Arguments& app) override { add_model(app, model_); }
   Status run(const Output& out) override {
     const std::string input((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
     TRY(const std::string rendered, engine::render_template(model_, input, out.log()));

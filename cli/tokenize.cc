@@ -38,7 +38,7 @@ class Tokenize : public Command {
   std::string name() const override { return "tokenize"; }
   std::string summary() const override { return "JSON strings, one per line -> JSON lists of token ids"; }
   std::string details() const override { return "Example: echo '\"Hello\"' | berth tokenize MODEL"; }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_flag("--no-special", no_special_, "without the tokenizer's own begin and end tokens");
   }
@@ -64,7 +64,7 @@ class Detokenize : public Command {
  public:
   std::string name() const override { return "detokenize"; }
   std::string summary() const override { return "JSON lists of token ids, one per line -> JSON strings"; }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_flag("--skip-special", skip_special_, "leave special tokens out");
   }

@@ -15,7 +15,7 @@ class Verify : public Command {
     return "Exit status 1 if a single bit differs.\n"
            "Example: berth verify MODEL cpu best '{\"\": 0, \"lm_head\": \"cpu\"}' --emulate 2x4GiB -p \"Hello\" -n 16";
   }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_option("PLAN", plans_, "strategies, devices, inline maps or map files; at least two")->required()->expected(2, 64);
     add_generation_options(app, generation_);
