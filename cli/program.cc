@@ -48,7 +48,7 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& parse, int argc, c
     if ((option || command) && std::find(words.begin(), words.end(), word) == words.end()) {
       const bool named = message.find(word) != std::string::npos;
       if (!named && !command) continue;
-      message = fmt::format("{} {} is not known{}", option ? "option" : "command", quoted(word), did_you_mean(word, words));
+      message = fmt::format("{} {} is not known{}", option ? "option" : "command", berth::quoted(word), did_you_mean(word, words));
       break;
     }
   }
