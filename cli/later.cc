@@ -12,7 +12,7 @@ class Later : public Command {
   std::string name() const override { return name_; }
   std::string summary() const override { return summary_ + " (not in this version)"; }
   void declare(Arguments& app) override {
-    app.allow_extras(); app.fallthrough(false);
+    app.allow_extras();
     app.group("Not in this version");
   }
   Status run(const Output&) override {
