@@ -6,6 +6,7 @@
 
 #include "berth/arch/quantize_rules.h"
 #include "berth/arch/sources.h"
+#include "berth/base/bytes.h"
 
 namespace berth::arch {
 namespace {
@@ -22,8 +23,34 @@ bool skipped(const QuantizationConfig& q, const WantedTensor& w) {
   });
 }
 
-// The storage of one quantized weight; plain where this method is not one that runs.
+// Bytes of one Linear's tensors under a method that is sized and not run; 0 where its layout is not known.
+// specs of the formats: docs/formats.
+uint64_t other_bytes(const QuantizationConfig& q, int64_t rows, int64_t cols) {
+  const auto n = static_cast<uint64_t>(rows * cols);
+  const auto out = static_cast<uint64_t>(rows), in = static_cast<uint64_t>(cols);
+  const auto bits = static_cast<uint64_t>(q.bits.value_or(4));
+  const auto group = q.group_size.value_or(128) > 0 ? static_cast<uint64_t>(q.group_size.value_or(128)) : in;
+  switch (q.method) {
+    case QuantMethod::kAwq:  // qweight, qzeros (packed along the outputs), scales in fp16
+      return n * bits / 8 + in / group * out * bits / 8 + in / group * out * 2;
+    case QuantMethod::kGptq:  // and the group of every input
+      return n * bits / 8 + ceil_div(in, group) * out * bits / 8 + ceil_div(in, group) * out * 2 + in * 4;
+    case QuantMethod::kModelopt:
+      if (q.format == "NVFP4") return n / 2 + n / 16 + 4 + 4;  // e2m1, e4m3 scales, two fp32 scalars
+      if (q.format == "FP8") return n + 4 + 4;
+      return 0;
+    default:
+      return 0;
+  }
+}
+
+// The storage of one quantized weight; plain where this method's layout is not known.
 void store(const QuantizationConfig& q, Source& source) {
+  if (const uint64_t bytes = other_bytes(q, source.rows, source.cols); bytes > 0) {
+    source.storage = SourceStorage::kOther;
+    source.other_bytes = bytes;
+    return;
+  }
   switch (q.method) {
     case QuantMethod::kFp8:
       source.storage = SourceStorage::kFp8Block;

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 struct Listed {
   DType dtype = DType::kF32;
-  uint64_t elements = 0;
+  uint64_t elements = 0, bytes = 0;
   bool read = false;
 };
 
@@ -38,7 +38,7 @@ Result<std::map<std::string, Listed>> read_listing(const std::string& path) {
     TRY(const JsonDocument shape, JsonDocument::parse(row[2]));
     uint64_t n = 1;
     for (const JsonView v : shape.root().elements()) n *= static_cast<uint64_t>(*v.as_int64());
-    out[row[0]] = {*dtype, n};
+    out[row[0]] = {*dtype, n, *dtype_bytes(*dtype, n)};
   }
   return out;
 }
@@ -99,6 +99,29 @@ int compare(const std::string& model, std::map<std::string, Listed> listing, con
   for (const auto& [name, l] : listing)
     if (!l.read && !expected_beyond(model, name)) complain("not read: " + name);
   return wrong;
+}
+
+// Formats that are counted and not run: the bytes of all tensors of the model, and that it says so.
+TEST(PublishedListings, CountedFormatsHaveTheBytesOfTheirFiles) {
+  const std::string folder = shared_folder() + "/checkpoints";
+  BERTH_NEED_SHARED(folder);
+  for (const char* name : {"Llama-2-7B-AWQ", "Qwen3-32B-AWQ"}) {
+    SCOPED_TRACE(name);
+    const auto config = format::HfConfig::open(folder + "/" + name + "/config.json");
+    ASSERT_TRUE(config) << config.error().message;
+    const auto listing = read_listing(folder + "/" + name + "/tensors.tsv");
+    ASSERT_TRUE(listing) << listing.error().message;
+    const auto d = describe_config(*config, {});
+    ASSERT_TRUE(d) << d.error().message;
+    EXPECT_EQ(d->spec.unsupported, "weights stored as awq");
+    uint64_t listed = 0, counted = 0;
+    for (const auto& [tensor, l] : *listing) listed += expected_beyond(name, tensor) ? 0 : l.bytes;
+    for (const TensorSpec& t : d->spec.tensors)
+      for (const Source& s : t.recipe.sources)
+        counted += s.storage == SourceStorage::kOther ? s.other_bytes
+                                                      : *dtype_bytes(s.dtype, static_cast<uint64_t>(s.rows * s.cols));
+    EXPECT_EQ(counted, listed);
+  }
 }
 
 TEST(PublishedListings, HoldExactlyTheTensorsOfTheSpec) {

@@ -163,9 +163,11 @@ Source other(const Checkpoint& checkpoint, const std::string& name, Source sourc
       main = entry;
     } else {
       source.companions.push_back(entry->name);
+      source.other_bytes += entry->size_bytes;
     }
   }
   if (main != nullptr) {
+    source.other_bytes += main->size_bytes;
     source.name = main->name;
     source.dtype = main->dtype;
   }

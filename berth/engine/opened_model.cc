@@ -115,6 +115,8 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
 
 std::string OpenedModel::quantization() const {
   if (quantize_to) return std::string(quant::codec_name(quantize_to->codec));
+  for (const sizing::TensorStorage& s : storage)
+    if (s.counted_only) return checkpoint->quantization() ? checkpoint->quantization()->method_name : "other";
   std::map<quant::Codec, uint64_t> bytes;
   for (size_t i = 0; i < storage.size(); ++i)
     if (spec().tensors[i].kind == arch::TensorKind::kMatrix || spec().tensors[i].kind == arch::TensorKind::kBank)

@@ -137,7 +137,8 @@ std::map<std::string, ModuleSize> module_sizes(const OpenedModel& model) {
     m.stored += model.storage[i].bytes;
     if (t.kind == arch::TensorKind::kTable) m.touched += model.storage[i].bytes / static_cast<uint64_t>(std::max<int64_t>(t.rows, 1));
     else m.touched += model.storage[i].bytes;
-    if (m.dtype.empty() || t.kind != arch::TensorKind::kVector) m.dtype = quant::format_text(model.storage[i].layout.format);
+    if (m.dtype.empty() || t.kind != arch::TensorKind::kVector)
+      m.dtype = model.storage[i].counted_only ? model.quantization() : quant::format_text(model.storage[i].layout.format);
   }
   return out;
 }

@@ -45,11 +45,6 @@ Result<FileFormat> file_format(const TensorSpec& tensor) {
   for (size_t i = 0; i < tensor.recipe.sources.size(); ++i) {
     const arch::Source& source = tensor.recipe.sources[i];
     FileFormat here{source.dtype, std::nullopt};
-    if (source.storage == SourceStorage::kOther)
-      return Error(ErrorCode::kUnsupported,
-                   fmt::format("tensor {} ({}) is stored in a format that Berth can count but not run",
-                               quoted(source.name), dtype_name(source.dtype)),
-                   {"Use another quantization of this model, for example fp8 blocks, nf4 or bf16."});
     if (source.storage != SourceStorage::kPlain) {
       CHECK(source.prequantized.has_value());
       here.fixed = source.prequantized;
@@ -73,7 +68,24 @@ Result<FileFormat> file_format(const TensorSpec& tensor) {
   return out;
 }
 
+// A tensor in a format that is counted and never run: the bytes of the file.
+std::optional<TensorStorage> counted_storage(const TensorSpec& tensor) {
+  TensorStorage out;
+  for (const arch::Source& source : tensor.recipe.sources) {
+    if (source.storage == SourceStorage::kOther) {
+      out.counted_only = true;
+      out.bytes += source.other_bytes;
+    } else {
+      out.bytes += dtype_bytes(source.dtype, static_cast<uint64_t>(source.rows * source.cols)).value_or(0);
+    }
+  }
+  if (!out.counted_only) return std::nullopt;
+  out.layout.total_bytes = out.bytes;
+  return out;
+}
+
 Result<TensorStorage> storage_of(const TensorSpec& tensor, const StorageRequest& request) {
+  if (auto counted = counted_storage(tensor)) return *counted;
   TensorStorage out;
   StoredFormat format{Codec::kF32};
   TRY(const FileFormat file, file_format(tensor));

@@ -28,9 +28,10 @@ struct TensorStorage {
   uint64_t bytes = 0;             // layout.total_bytes; 0 for an alias
   bool quantized_on_load = false; // the file has it wider
   bool from_block_format = false; // ... and had to be dequantized first (GGUF block formats): said to the user
+  bool counted_only = false;      // AWQ, GPTQ, NVFP4...: bytes as in the file, no layout; ModelSpec::unsupported says so
 };
 
-// One entry per spec.tensors. Errors: kUnsupported naming tensor and type where a stored type cannot run (Q2_K, AWQ...),
+// One entry per spec.tensors. Errors: kUnsupported naming tensor and type where a stored type cannot run (Q2_K...),
 // kCorruptData where segments of one matrix have different types or a shape does not fit its format.
 Result<std::vector<TensorStorage>> choose_storage(const arch::ModelSpec& spec, const StorageRequest& request);
 
