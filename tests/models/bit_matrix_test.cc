@@ -17,7 +17,12 @@ std::vector<Placement> placements() {
   const std::vector<Isa> isas = available_isas();
   const auto isa = [&](size_t k) { return isas[k % isas.size()]; };
   const auto add = [](std::vector<Placement>& out, std::string name, std::vector<Isa> emulated, Isa cpu, auto device_of) {
-    out.push_back({std::move(name), std::move(emulated), cpu, device_of});
+    Placement p;
+    p.name = std::move(name);
+    p.emulated = std::move(emulated);
+    p.cpu_isa = cpu;
+    p.device_of = device_of;
+    out.push_back(std::move(p));
   };
   std::vector<Placement> out;
   for (const Isa i : isas) {
