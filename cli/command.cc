@@ -25,9 +25,9 @@ bool wants_color(const std::string& mode, int fd) {
   return (no_color == nullptr || *no_color == 0) && ::isatty(fd) == 1;
 }
 
-int terminal_width() {
+int terminal_width(int fd) {
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
   return 96;
 }
 
@@ -40,6 +40,9 @@ class Progress {
   }
   void show(std::string_view what, uint64_t done, uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
+    if (what != what_ || done < done_) start_ = last_ = now;  // another load begins
+    what_ = what;
+    done_ = done;
     const double elapsed = std::chrono::duration<double>(now - start_).count();
     const double since = std::chrono::duration<double>(now - last_).count();
     if (elapsed < 1 || since < (terminal_ ? 0.1 : 3.0)) return;
@@ -63,6 +66,8 @@ class Progress {
  private:
   bool terminal_;
   std::chrono::steady_clock::time_point start_, last_;
+  std::string what_;
+  uint64_t done_ = 0;
   bool shown_ = false;
 };
 
@@ -75,7 +80,8 @@ void catch_interrupts() {
   });
 }
 
-engine::TextStyle Output::style() const { return {wants_color(common_.color, STDOUT_FILENO), terminal_width()}; }
+engine::TextStyle Output::style() const { return {wants_color(common_.color, STDOUT_FILENO), terminal_width(STDOUT_FILENO)}; }
+engine::TextStyle Output::error_style() const { return {wants_color(common_.color, STDERR_FILENO), terminal_width(STDERR_FILENO)}; }
 void Output::print(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);

@@ -32,7 +32,8 @@ class Output {
  public:
   explicit Output(const Common& common) : common_(common) {}
   bool json() const { return common_.json; }
-  engine::TextStyle style() const;  // for stdout
+  engine::TextStyle style() const;        // for stdout
+  engine::TextStyle error_style() const;  // for stderr
   void print(std::string_view text) const;  // stdout, as it is
   void note(const std::string& text) const;
   void warning(const std::string& text) const;

@@ -37,7 +37,7 @@ class Run : public Command {
     TRY(auto planned, engine::plan_model(opened, options_));
     for (const std::string& note : opened.notes) out.note(note);
     for (const std::string& note : planned.inputs.notes) out.note(note);
-    if (report_) std::fputs(engine::plan_text(opened, planned, {}).c_str(), stderr);
+    if (report_) std::fputs(engine::plan_text(opened, planned, out.error_style()).c_str(), stderr);
     TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
     TRY(auto generator, engine::Generator::create(*running));
     if (interactive) return chat(out, *running, *generator);
