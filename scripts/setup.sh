@@ -72,8 +72,11 @@ build() {
   shift
   local start=$SECONDS log=$CACHE/build-$preset.log
   say "building ($preset)"
-  if [ ! -e "$ROOT/build/$preset/build.ninja" ]; then  # later, ninja itself sees what configuring depends on
+  local folder=$ROOT/build/$preset
+  # Later, ninja itself sees what configuring depends on, but for where the goldens are.
+  if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/.shared" 2>/dev/null)" != "${BERTH_SHARED:-}" ]; then
     (cd "$ROOT" && cmake --preset "$preset" >"$log" 2>&1) || { tail -30 "$log" >&2; exit 1; }
+    printf '%s' "${BERTH_SHARED:-}" >"$folder/.shared"
   fi
   (cd "$ROOT" && cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1) \
     || { grep -E -A8 'error|FAILED' "$log" | head -60 >&2; exit 1; }

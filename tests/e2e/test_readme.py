@@ -37,6 +37,11 @@ class Readme(CommandTest):
                                      stdin=subprocess.DEVNULL, env=environment())
                 self.assertRegex(ran.stdout, "^" + pattern(expected).pattern + "$")
 
+    def test_layer_table_is_current(self):
+        table = subprocess.run(["python3", SOURCE / "tools/check_layers.py", SOURCE, "--table"], stdout=subprocess.PIPE, text=True,
+                               stderr=subprocess.DEVNULL, check=True).stdout
+        self.assertIn(table, (SOURCE / "docs/architecture.md").read_text(), "print it anew: tools/check_layers.py --table")
+
     def test_links_lead_somewhere(self):
         for page in [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *(SOURCE / "docs").rglob("*.md")]:
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
