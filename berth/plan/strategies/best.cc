@@ -203,7 +203,7 @@ class BestSearch {
 
   bool scatter(bool by_rule, bool complete) {
     if (r_.bound_any_ps >= kNoWalk && complete) {
-      r_.proof = Proof::kVolume;
+      r_.proof = Proof::kRuns;
       return false;
     }
     std::vector<int16_t> forced(static_cast<size_t>(m_.table_count()), -1);
