@@ -21,6 +21,9 @@
 
 namespace berth::jinja {
 
+// Nested evaluations and statements, as Python has a recursion limit; it bounds the stack.
+inline constexpr size_t kMaxDepth = 500;
+
 // Variables of one block; looked up through its parents. Macros keep the scope they were defined in alive.
 class Scope {
  public:
@@ -75,10 +78,20 @@ class Interpreter {
   enum class Flow { kNext, kBreak, kContinue };
   using ScopePtr = std::shared_ptr<Scope>;
 
+  static std::string object_type(const Value& v);  // "dict object", for messages
   Result<Value> evaluate(const Expression& e);
   Result<Value> evaluate_kind(const Expression& e);
-  Result<Value> evaluate_compare(const Expression& e);
+  Result<Value> evaluate_items(const Expression& e);
+  Result<Value> evaluate_dict(const Expression& e);
+  Result<Value> evaluate_item(const Expression& e);
+  Result<Value> evaluate_call(const Expression& e);
+  Result<Value> evaluate_test(const Expression& e);
+  Result<Value> evaluate_unary(const Expression& e);
+  Result<Value> evaluate_logical(const Expression& e);
   Result<Value> evaluate_binary(const Expression& e);
+  Result<Value> evaluate_concat(const Expression& e);
+  Result<Value> evaluate_conditional(const Expression& e);
+  Result<Value> evaluate_compare(const Expression& e);
   Result<Value> evaluate_slice_of(const Value& object, const Expression& sliced, const Expression& slice);
   Result<Value> evaluate_filter(const Expression& e, std::optional<Value> input);
   Result<Arguments> evaluate_arguments(const Expression& e);
@@ -86,6 +99,13 @@ class Interpreter {
 
   Result<Flow> execute(const Body& body);
   Result<Flow> execute(const Statement& s);
+  Status execute_output(const Statement& s);
+  Result<Flow> execute_if(const Statement& s);
+  Status execute_set(const Statement& s);
+  Status execute_call_block(const Statement& s);
+  Status execute_filter_block(const Statement& s);
+  Result<Flow> execute_with(const Statement& s);
+  Result<Flow> execute_scope(const Statement& s);
   Result<Flow> execute_for(const Statement& s, const Value& iterated, size_t depth);
   Status write(const Value& value);
   Status write_text(std::string_view text);
