@@ -27,18 +27,18 @@ bool attends(const ModelSpec& spec) {
 }
 
 constexpr std::array kMechanisms{
-    Mechanism{"chunked attention", false, attends<AttentionKind::kChunked>},
-    Mechanism{"block-sparse attention", false, attends<AttentionKind::kBlockSparse>},
-    Mechanism{"latent attention", false, attends<AttentionKind::kLatent>},
-    Mechanism{"gated delta net attention", false, attends<AttentionKind::kDeltaNet>},
-    Mechanism{"fused query, key and value projections", false,
+    Mechanism{"chunked attention", true, attends<AttentionKind::kChunked>},
+    Mechanism{"block-sparse attention", true, attends<AttentionKind::kBlockSparse>},
+    Mechanism{"latent attention", true, attends<AttentionKind::kLatent>},
+    Mechanism{"gated delta net attention", true, attends<AttentionKind::kDeltaNet>},
+    Mechanism{"fused query, key and value projections", true,
               [](const ModelSpec& s) {
                 return any_layer(s,
                                  [](const LayerSpec& l) { return l.attention.fused != AttentionSpec::Fused::kSplit; });
               }},
-    Mechanism{"fused gate and up projections", false,
+    Mechanism{"fused gate and up projections", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.mlp.fused_gate_up; }); }},
-    Mechanism{"layer norms with mean and bias", false,
+    Mechanism{"layer norms with mean and bias", true,
               [](const ModelSpec& s) {
                 const auto is_layer = [](const NormSpec& n) { return n.kind == NormKind::kLayer; };
                 return is_layer(s.final_norm) || is_layer(s.embedding_norm) || any_layer(s, [&](const LayerSpec& l) {
@@ -46,26 +46,26 @@ constexpr std::array kMechanisms{
                                 is_layer(l.mlp_out_norm) || is_layer(l.attention.q_norm);
                        });
               }},
-    Mechanism{"rope on pairs of neighbouring channels", false,
+    Mechanism{"rope on pairs of neighbouring channels", true,
               [](const ModelSpec& s) {
                 return std::any_of(s.ropes.begin(), s.ropes.end(),
                                    [](const RopeSpec& r) { return r.layout != RopeLayout::kHalves; });
               }},
-    Mechanism{"long rope", false,
+    Mechanism{"long rope", true,
               [](const ModelSpec& s) {
                 return std::any_of(s.ropes.begin(), s.ropes.end(),
                                    [](const RopeSpec& r) { return r.scaling == RopeScaling::kLongRope; });
               }},
-    Mechanism{"proportional rope", false,
+    Mechanism{"proportional rope", true,
               [](const ModelSpec& s) {
                 return std::any_of(s.ropes.begin(), s.ropes.end(),
                                    [](const RopeSpec& r) { return r.scaling == RopeScaling::kProportional; });
               }},
-    Mechanism{"a norm over all heads of q and k at once", false,
+    Mechanism{"a norm over all heads of q and k at once", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.attention.qk_norm == QkNorm::kAllHeads; });
               }},
-    Mechanism{"norms of q and k with a weight per head, without one, or after rope", false,
+    Mechanism{"norms of q and k with a weight per head, without one, or after rope", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) {
                   const AttentionSpec& a = l.attention;
@@ -73,60 +73,60 @@ constexpr std::array kMechanisms{
                          (a.qk_norm_own_weights || a.qk_norm_after_rope || !a.q_norm.has_weight);
                 });
               }},
-    Mechanism{"a norm of v", false,
+    Mechanism{"a norm of v", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.attention.v_norm.present(); });
               }},
-    Mechanism{"attention sinks", false,
+    Mechanism{"attention sinks", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.attention.sinks; }); }},
-    Mechanism{"alibi", false,
+    Mechanism{"alibi", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.attention.alibi; }); }},
     Mechanism{
-        "an output gate on attention", false,
+        "an output gate on attention", true,
         [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.attention.output_gate; }); }},
-    Mechanism{"query temperature", false,
+    Mechanism{"query temperature", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.attention.query_temperature_scale != 0; });
               }},
-    Mechanism{"layers that share another layer's keys and values", false,
+    Mechanism{"layers that share another layer's keys and values", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.attention.kv_source_layer >= 0; });
               }},
-    Mechanism{"values made of keys", false,
+    Mechanism{"values made of keys", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.attention.v_from_k; }); }},
     Mechanism{
-        "mixture of experts", false,
+        "mixture of experts", true,
         [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.mlp.moe.has_value(); }); }},
-    Mechanism{"an MLP without gate", false,
+    Mechanism{"an MLP without gate", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.mlp.present && !l.mlp.gated; });
               }},
-    Mechanism{"clamped swiglu", false,
+    Mechanism{"clamped swiglu", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.mlp.activation == Activation::kClampedSwiglu; });
               }},
     Mechanism{
-        "activation sparsity", false,
+        "activation sparsity", true,
         [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.mlp.sparsity_icdf != 0; }); }},
-    Mechanism{"attention and MLP in parallel", false,
+    Mechanism{"attention and MLP in parallel", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.parallel; }); }},
-    Mechanism{"norms after the residual sum", false,
+    Mechanism{"norms after the residual sum", true,
               [](const ModelSpec& s) {
                 return any_layer(s, [](const LayerSpec& l) { return l.norm_after_residual || l.residual_from_norm; });
               }},
-    Mechanism{"layers without a norm before attention", false,
+    Mechanism{"layers without a norm before attention", true,
               [](const ModelSpec& s) {
                 return any_layer(s,
                                  [](const LayerSpec& l) { return !l.input_norm.present() && !l.norm_after_residual; });
               }},
-    Mechanism{"a scale at the end of every layer", false,
+    Mechanism{"a scale at the end of every layer", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.layer_scalar; }); }},
-    Mechanism{"per-layer embeddings", false, [](const ModelSpec& s) { return s.per_layer_embedding.dim > 0; }},
-    Mechanism{"altup and laurel", false, [](const ModelSpec& s) { return s.altup.inputs > 0; }},
-    Mechanism{"learned positions", false, [](const ModelSpec& s) { return s.position_rows > 0; }},
-    Mechanism{"a projected embedding", false, [](const ModelSpec& s) { return s.embedding_dim > 0; }},
-    Mechanism{"a norm of the embedding", false, [](const ModelSpec& s) { return s.embedding_norm.present(); }},
-    Mechanism{"a bias of the head", false, [](const ModelSpec& s) { return s.head_bias; }},
+    Mechanism{"per-layer embeddings", true, [](const ModelSpec& s) { return s.per_layer_embedding.dim > 0; }},
+    Mechanism{"altup and laurel", true, [](const ModelSpec& s) { return s.altup.inputs > 0; }},
+    Mechanism{"learned positions", true, [](const ModelSpec& s) { return s.position_rows > 0; }},
+    Mechanism{"a projected embedding", true, [](const ModelSpec& s) { return s.embedding_dim > 0; }},
+    Mechanism{"a norm of the embedding", true, [](const ModelSpec& s) { return s.embedding_norm.present(); }},
+    Mechanism{"a bias of the head", true, [](const ModelSpec& s) { return s.head_bias; }},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -129,7 +130,13 @@ class Loader {
     const sizing::TensorStorage& storage = (*r_.storage)[t];
     if (spec.recipe.sources[0].storage == SourceStorage::kBnb4) return {};  // codes are one plane
     TRY(const RowReader reader, RowReader::create(*r_.checkpoint, spec));
-    const quant::MutablePackedMatrix& to = targets_[t];
+    quant::MutablePackedMatrix to = targets_[t];
+    // Vectors of which elements are picked come as a column; in memory they are fp32, one after the other, all the same.
+    if (spec.kind == TensorKind::kVector && reader.rows() != to.rows && spec.recipe.sources[0].cols == 1 &&
+        reader.rows() == to.rows * to.cols) {
+      to.rows = reader.rows();
+      to.cols = 1;
+    }
     if (reader.rows() != to.rows)
       return Error(ErrorCode::kCorruptData, fmt::format("{} rows were expected, the checkpoint gives {}", to.rows, reader.rows()));
     const bool decode = storage.quantized_on_load || spec.kind == TensorKind::kVector || spec.recipe.add_one ||
@@ -146,7 +153,7 @@ class Loader {
     r_.pool->parallel_for(chunks, 1, [&](int64_t begin, int64_t end, int thread) {
       for (int64_t c = begin; c < end && !failure.failed(); ++c) {
         const int64_t row = c * step;
-        failure.keep(load_chunk(t, reader, decode ? &quantizer : nullptr, row, std::min(step, to.rows - row),
+        failure.keep(load_chunk(t, to, reader, decode ? &quantizer : nullptr, row, std::min(step, to.rows - row),
                                 staging_[static_cast<size_t>(thread)]));
       }
     });
@@ -155,9 +162,8 @@ class Loader {
     return {};
   }
 
-  Status load_chunk(size_t t, const RowReader& reader, Quantizer* quantizer, int64_t row, int64_t count, Staging& staging) {
+  Status load_chunk(size_t t, const quant::MutablePackedMatrix& to, const RowReader& reader, Quantizer* quantizer, int64_t row, int64_t count, Staging& staging) {
     const TensorSpec& spec = r_.spec->tensors[t];
-    const quant::MutablePackedMatrix& to = targets_[t];
     staging.raw.resize(static_cast<uint64_t>(count) * reader.row_bytes());
     TRY_STATUS(reader.read(row, count, staging.raw, staging.scratch));
     if (quantizer == nullptr) return quant::pack_rows(to, reader.dtype(), staging.raw, row, count);
@@ -174,6 +180,8 @@ class Loader {
     const TensorSpec& spec = r_.spec->tensors[t];
     const arch::Source& source = spec.recipe.sources[0];
     if (source.storage == SourceStorage::kPlain || (*r_.storage)[t].quantized_on_load) return {};
+    const bool row_scaled = source.storage == SourceStorage::kMxfp4 || source.storage == SourceStorage::kBnbInt8;
+    if (row_scaled && !spec.recipe.segments.empty()) return load_picked_scales(t);
     if (spec.recipe.sources.size() != 1 || !spec.recipe.segments.empty() || source.transposed)
       return load_segment_planes(t);
     const quant::MutablePackedMatrix& to = targets_[t];
@@ -190,6 +198,33 @@ class Loader {
     }
     CHECK(!source.companions.empty());
     return load_plane(to, Plane::kScales, source.companions[0]);
+  }
+
+  // Rows picked of sources whose scales belong to rows (mxfp4, int8): the same rows of the scales.
+  Status load_picked_scales(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    staging_.resize(std::max<size_t>(staging_.size(), 1));
+    std::vector<std::byte>& raw = staging_[0].raw;
+    std::vector<std::byte>& picked = staging_[0].scratch;
+    uint64_t first = 0;  // element of the plane
+    for (const arch::Segment& segment : spec.recipe.segments) {
+      const arch::Source& source = spec.recipe.sources[static_cast<size_t>(segment.source)];
+      const format::TensorEntry* entry = source.companions.empty() ? nullptr : r_.checkpoint->find(source.companions[0]);
+      const uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(source.rows, 1));
+      if (entry == nullptr || source.transposed || source.slice >= 0 || entry->size_bytes % rows != 0)
+        return Error(ErrorCode::kCorruptData, fmt::format("the scales of tensor {} do not fit its {} rows", quoted(source.name), source.rows));
+      const uint64_t row_bytes = entry->size_bytes / rows, stride = static_cast<uint64_t>(segment.stride);
+      const auto begin = static_cast<uint64_t>(segment.begin), count = static_cast<uint64_t>(segment.count);
+      if (count == 0) continue;
+      raw.resize(((count - 1) * stride + 1) * row_bytes);
+      picked.resize(count * row_bytes);
+      TRY_STATUS(r_.checkpoint->read(*entry, begin * row_bytes, raw));
+      for (uint64_t r = 0; r < count; ++r)
+        std::memcpy(picked.data() + r * row_bytes, raw.data() + r * stride * row_bytes, row_bytes);
+      TRY_STATUS(quant::pack_plane(targets_[t], Plane::kScales, entry->dtype, picked, first));
+      first += count * row_bytes / dtype_info(entry->dtype).block_bytes;
+    }
+    return {};
   }
 
   // Several fp8, int8 or mxfp4 sources under one another: their scales follow in the same order, whole sources only.

@@ -1,262 +1,84 @@
 // model/model.cc — walking the plan's units.
 #include "berth/model/model.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include <fmt/format.h>
 
-#include "berth/base/check.h"
+#include <algorithm>
+
 #include "berth/base/float_environment.h"
 #include "berth/base/strings.h"
+#include "berth/kernel/attention.h"
 #include "berth/kernel/elementwise.h"
-#include "berth/kernel/rope.h"
-#include "berth/model/decoder.h"
+#include "berth/model/attention.h"
+#include "berth/model/families/gemma3n.h"
+#include "berth/model/mlp.h"
+#include "berth/model/state.h"
 
 namespace berth::model {
-namespace {
 
-using arch::Role;
-using sizing::UnitKind;
-
-kernel::RopeScaling scaling_of(arch::RopeScaling scaling) {
-  switch (scaling) {
-    case arch::RopeScaling::kDefault: return kernel::RopeScaling::kDefault;
-    case arch::RopeScaling::kLinear: return kernel::RopeScaling::kLinear;
-    case arch::RopeScaling::kProportional: return kernel::RopeScaling::kProportional;
-    case arch::RopeScaling::kLlama3: return kernel::RopeScaling::kLlama3;
-    case arch::RopeScaling::kYarn: return kernel::RopeScaling::kYarn;
-    case arch::RopeScaling::kDynamic: return kernel::RopeScaling::kDynamic;
-    case arch::RopeScaling::kLongRope: return kernel::RopeScaling::kLongRope;
-  }
-  CHECK(false);
-  return kernel::RopeScaling::kDefault;
-}
-
-kernel::RopeParameters rope_parameters(const arch::RopeSpec& r) {
-  kernel::RopeParameters p;
-  p.scaling = scaling_of(r.scaling);
-  p.rotary_dim = r.rotary_dim;
-  p.head_dim = r.head_dim;
-  p.theta = r.theta;
-  p.factor = r.factor;
-  p.low_freq_factor = r.low_freq_factor;
-  p.high_freq_factor = r.high_freq_factor;
-  p.beta_fast = r.beta_fast;
-  p.beta_slow = r.beta_slow;
-  p.truncate = r.truncate;
-  p.partial_rotary_factor = r.partial_rotary_factor;
-  p.original_max_position = r.original_max_position;
-  p.max_position = r.max_position;
-  p.short_factor = r.short_factor;
-  p.long_factor = r.long_factor;
-  p.frequency_divisors = r.frequency_divisors;
-  return p;
-}
-
-// One rope: its frequencies (kept for the last length asked) and the rows of the current pass.
-struct Rope {
-  kernel::RopeParameters parameters;
-  double attention_scaling = 1;
-  std::vector<float> inv_freq;
-  int64_t length = -1;
-};
-
-// A unit of the chain, resolved: where it computes and with which buffers.
-struct Step {
-  UnitKind kind = UnitKind::kMlp;
-  int32_t layer = -1;
-  int32_t unit = -1;
-  size_t on = 0;  // index into devices
-  sizing::WorkspaceLayout layout;
-};
-
-bool layer_runs(const arch::LayerSpec& l) {
-  const arch::AttentionKind kind = l.attention.kind;
-  return !l.parallel && !l.mlp.moe && !l.per_layer_embedding && !l.layer_scalar && l.mlp.present &&
-         (kind == arch::AttentionKind::kFull || kind == arch::AttentionKind::kSliding ||
-          kind == arch::AttentionKind::kChunked);
-}
-
-}  // namespace
-
-struct Model::State {
-  ModelParts parts;
-  std::vector<DeviceState> devices;
-  std::vector<Step> steps;  // the chain
-  KvCache kv;
-  std::vector<Rope> ropes;
-  std::vector<RopeRows> rope_rows;
-  std::vector<kernel::AttentionJob> attention_jobs;
-  std::vector<RowRange> ranges;
-  std::vector<int32_t> ids;
-  size_t table_device = 0;
-  sizing::WorkspaceLayout table_layout;
-  const load::HeldTensor* embedding = nullptr;
-  int64_t max_rows = 0;
-
-  const arch::ModelSpec& spec() const { return *parts.spec; }
-
-  Status resolve();
-  Result<size_t> device_state(const std::string& name);
-  Status check(std::span<const BatchItem> items) const;
-  void lay_rows(std::span<const BatchItem> items);
-  void make_rope_rows(std::span<const BatchItem> items);
-  Status embed(size_t to);
-  Status move_hidden(size_t from, size_t to);
-  Status run_chain(bool find_fault);
-  Status head(std::span<const BatchItem> items, LogitsCallback on_logits);
-  Status find_fault();
-};
-
-Result<size_t> Model::State::device_state(const std::string& name) {
-  device::Device* d = parts.devices->find(name);
-  if (d == nullptr)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("the plan computes on device {}, which this machine does not have", quoted(name)),
-                 {"Plan again for this machine (--replan)."});
-  if (!d->host_addressable())
-    return Error(ErrorCode::kUnsupported, fmt::format("running on {} is not supported by this build", quoted(d->id())),
-                 {"Plan for it, or run on the cpu or on emulated devices."});
-  for (size_t i = 0; i < devices.size(); ++i)
-    if (devices[i].device == d) return i;
-  DeviceState s;
-  s.device = d;
-  s.context.isa = d->isa();
-  s.context.numerics = parts.numerics;
-  s.context.pool = parts.pool;
-  devices.push_back(std::move(s));
-  return devices.size() - 1;
-}
-
-Status Model::State::resolve() {
-  const arch::ModelSpec& m = spec();
-  if (!m.unsupported.empty())
-    return Error(ErrorCode::kUnsupported, fmt::format("running {} is not supported: {}", m.architecture, m.unsupported),
-                 {"It can be planned; to run it, use another model or a later version."});
-  for (size_t l = 0; l < m.layers.size(); ++l)
-    if (!layer_runs(m.layers[l]))
-      return Error(ErrorCode::kUnsupported, fmt::format("running {} is not supported: layer {} has a kind of block that the "
-                                                        "engine lacks", m.architecture, l));
-  const sizing::UnitTable& table = *parts.units;
-  CHECK(parts.plan->units.size() == table.units.size());
-  std::vector<uint64_t> workspace;
-  const auto need_workspace = [&](size_t on, uint64_t bytes) {
-    workspace.resize(std::max(workspace.size(), on + 1), 0);
-    workspace[on] = std::max(workspace[on], bytes);
-  };
-  std::vector<device::Device*> kv_devices(m.layers.size(), nullptr);
-  const sizing::RunShape& shape = parts.plan->shape;
-  for (size_t u = 0; u < table.units.size(); ++u) {
-    const sizing::Unit& unit = table.units[u];
-    const plan::PlacedUnit& placed = parts.plan->units[u];
-    const bool is_table = static_cast<int32_t>(u) >= table.chain_size;
-    if (placed.access == plan::Access::kStream || (!is_table && placed.device != placed.computed_on))
-      return Error(ErrorCode::kUnsupported,
-                   fmt::format("the plan streams {} from {} to {}, which the engine cannot do yet", quoted(placed.path),
-                               placed.device, placed.computed_on),
-                   {"Plan with units computed where they are stored."});
-    TRY(const size_t on, device_state(is_table ? placed.device : placed.computed_on));
-    need_workspace(on, unit.workspace_bytes);
-    if (is_table) {
-      table_device = on;
-      table_layout = sizing::table_workspace(m, shape);
-      continue;
-    }
-    Step step;
-    step.kind = unit.kind;
-    step.layer = unit.layer;
-    step.unit = static_cast<int32_t>(u);
-    step.on = on;
-    switch (unit.kind) {
-      case UnitKind::kAttention:
-        step.layout = sizing::attention_workspace(m, unit.layer, shape);
-        kv_devices[static_cast<size_t>(unit.layer)] = devices[on].device;
-        break;
-      case UnitKind::kMlp: step.layout = sizing::mlp_workspace(m, unit.layer, shape); break;
-      case UnitKind::kHead: step.layout = sizing::head_workspace(m, shape); break;
-      default:
-        if (unit.kind == UnitKind::kLayer && !m.layers[static_cast<size_t>(unit.layer)].parallel) {
-          // A whole layer as one unit: its two halves, one after the other, on one device.
-          step.kind = UnitKind::kAttention;
-          step.layout = sizing::attention_workspace(m, unit.layer, shape);
-          kv_devices[static_cast<size_t>(unit.layer)] = devices[on].device;
-          steps.push_back(step);
-          step.kind = UnitKind::kMlp;
-          step.layout = sizing::mlp_workspace(m, unit.layer, shape);
-          break;
-        }
-        return Error(ErrorCode::kUnsupported, fmt::format("running unit {} is not supported yet", quoted(unit.path)));
-    }
-    steps.push_back(step);
-  }
-  for (size_t i = 0; i < devices.size(); ++i) {
-    TRY(devices[i].workspace, devices[i].device->arena().allocate(workspace[i], device::Tag::kWorkspace));
-  }
-  TRY(kv, KvCache::create(m, shape, kv_devices));
-  embedding = parts.weights->find(Role::kEmbedding, -1);
-  CHECK(embedding != nullptr);
-  max_rows = shape.rows();
-  for (const arch::RopeSpec& r : m.ropes) {
-    Rope rope;
-    rope.parameters = rope_parameters(r);
-    rope.attention_scaling = r.attention_scaling;
-    ropes.push_back(std::move(rope));
-    RopeRows rows;
-    rows.cos.resize(static_cast<size_t>(max_rows * (r.rotary_dim / 2)));
-    rows.sin.resize(rows.cos.size());
-    rope_rows.push_back(std::move(rows));
-  }
-  attention_jobs.reserve(static_cast<size_t>(shape.batch));
-  ranges.reserve(static_cast<size_t>(shape.batch));
-  ids.reserve(static_cast<size_t>(max_rows));
-  return {};
+ForwardState Model::State::pass() {
+  return {spec(), *parts.weights, kv, ranges, rope_rows, alibi_slopes, attention_jobs, linear_jobs, share, rows};
 }
 
 Status Model::State::check(std::span<const BatchItem> items) const {
-  int64_t rows = 0;
+  int64_t total = 0;
   for (const BatchItem& item : items) {
     if (item.sequence < 0 || item.sequence >= kv.sequences())
-      return Error(ErrorCode::kInvalidArgument, fmt::format("sequence {} was asked for; the plan has {}", item.sequence, kv.sequences()));
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("sequence {} was asked for; the plan has {}", item.sequence, kv.sequences()));
     for (const BatchItem& other : items)
       if (&other != &item && other.sequence == item.sequence)
         return Error(ErrorCode::kInvalidArgument, fmt::format("sequence {} occurs twice in one batch", item.sequence));
-    const int64_t n = static_cast<int64_t>(item.tokens.size());
+    const auto n = static_cast<int64_t>(item.tokens.size());
     if (n == 0) return Error(ErrorCode::kInvalidArgument, "a batch item has no tokens");
-    if (kv.length(item.sequence) + n > kv.ctx_size())
+    const int64_t used = kv.length(item.sequence);
+    if (used + n > kv.ctx_size())
       return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("the context is full: {} positions are used, {} more are wanted, it holds {}",
-                               kv.length(item.sequence), n, kv.ctx_size()),
+                   fmt::format("the context is full: {} positions are used, {} more are wanted, it holds {}", used, n,
+                               kv.ctx_size()),
                    {"Plan with a larger --ctx-size, or shorten the prompt."});
+    const int64_t positions = spec().position_rows - spec().position_offset;
+    if (spec().position_rows > 0 && used + n > positions)
+      return Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the model has learned {} positions; {} are used and {} more are wanted", positions, used, n),
+          {"Shorten the prompt: this model has no more positions."});
     for (const int32_t id : item.tokens)
       if (id < 0 || id >= spec().vocab_rows)
-        return Error(ErrorCode::kInvalidArgument, fmt::format("token id {} is outside 0..{}", id, spec().vocab_rows - 1));
-    rows += n;
+        return Error(ErrorCode::kInvalidArgument,
+                     fmt::format("token id {} is outside 0..{}", id, spec().vocab_rows - 1));
+    total += n;
   }
-  if (rows > max_rows)
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{} rows in one pass; the plan's workspace is for {}", rows, max_rows));
+  if (total > max_rows)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} rows in one pass; the plan's workspace is for {}", total, max_rows));
   return {};
 }
 
 void Model::State::lay_rows(std::span<const BatchItem> items) {
   ranges.clear();
+  prompt_lengths.clear();
   ids.clear();
   for (const BatchItem& item : items) {
     ranges.push_back({item.sequence, static_cast<int64_t>(ids.size()), static_cast<int64_t>(item.tokens.size()),
                       kv.length(item.sequence)});
+    prompt_lengths.push_back(item.prompt_length);
     ids.insert(ids.end(), item.tokens.begin(), item.tokens.end());
   }
+  rows = static_cast<int64_t>(ids.size());
 }
 
-void Model::State::make_rope_rows(std::span<const BatchItem> items) {
+void Model::State::make_rope_rows() {
   for (size_t r = 0; r < ropes.size(); ++r) {
     Rope& rope = ropes[r];
-    const size_t half = static_cast<size_t>(rope.parameters.rotary_dim / 2);
+    const auto half = static_cast<size_t>(rope.parameters.rotary_dim / 2);
     const bool by_length = kernel::depends_on_length(rope.parameters.scaling);
-    for (size_t i = 0; i < items.size(); ++i) {
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const bool long_list = sequences[static_cast<size_t>(ranges[i].sequence)].long_list;
       for (int64_t k = 0; k < ranges[i].rows; ++k) {
         const int64_t position = ranges[i].position + k;
-        const int64_t length = by_length ? std::max(items[i].prompt_length, position + 1) : 0;
+        int64_t length = by_length ? std::max(prompt_lengths[i], position + 1) : 0;
+        if (by_length && long_list) length = std::max(length, rope.border() + 1);
         if (rope.length != length) {
           rope.inv_freq = kernel::inverse_frequencies(rope.parameters, length);
           rope.length = length;
@@ -271,109 +93,247 @@ void Model::State::make_rope_rows(std::span<const BatchItem> items) {
 
 Status Model::State::move_hidden(size_t from, size_t to) {
   if (from == to) return {};
-  const uint64_t bytes = static_cast<uint64_t>(ids.size()) * static_cast<uint64_t>(spec().hidden) * sizeof(float);
+  const uint64_t bytes = static_cast<uint64_t>(streams() * rows * spec().hidden) * sizeof(float);
   // `hidden` is the first slice of every layout.
   return parts.devices->copy(*devices[to].device, devices[to].workspace.data(), *devices[from].device,
                              devices[from].workspace.data(), bytes);
 }
 
-Status Model::State::embed(size_t to) {
-  DeviceState& at = devices[table_device];
-  float* rows = at.at(table_layout.hidden);
-  kernel::gather_rows(at.context, embedding->matrix, ids, rows, spec().hidden);
-  const auto n = static_cast<int64_t>(ids.size());
-  if (spec().embedding_scale != 1)
-    kernel::scale(at.context, rows, spec().hidden, static_cast<float>(spec().embedding_scale), n, spec().hidden);
-  return move_hidden(table_device, to);
+// New rows of a layer's cache to the devices that keep a copy of it.
+Status Model::State::share_rows(int32_t layer, const DeviceState& from, const float* k, const float* v) {
+  const arch::AttentionSpec& a = spec().layers[static_cast<size_t>(layer)].attention;
+  const int64_t k_width = int64_t{a.kv_heads} * a.head_dim, v_width = int64_t{a.kv_heads} * a.v_head_dim;
+  for (const CacheCopy& copy : copies[static_cast<size_t>(layer)]) {
+    DeviceState& to = devices[copy.on];
+    float* to_k = to.at(copy.layout.k);
+    float* to_v = to.at(copy.layout.v);
+    const auto send = [&](float* there, const float* here, int64_t width) {
+      return parts.devices->copy(*to.device, reinterpret_cast<std::byte*>(there), *from.device,
+                                 reinterpret_cast<const std::byte*>(here),
+                                 static_cast<uint64_t>(rows * width) * sizeof(float));
+    };
+    TRY_STATUS(send(to_k, k, k_width));
+    TRY_STATUS(send(to_v, v, v_width));
+    for (const RowRange& range : ranges)
+      kernel::kv_write(to.context, kv.view(layer, range.sequence, *to.device), range.position, range.rows,
+                       to_k + range.first_row * k_width, k_width, to_v + range.first_row * v_width, v_width);
+  }
+  return {};
 }
 
-Status Model::State::run_chain(bool faults) {
-  const ForwardState pass{spec(), *parts.weights, kv, ranges, rope_rows, attention_jobs, static_cast<int64_t>(ids.size())};
+// The bank's input goes to where it lives, the weighted sum comes back.
+Status Model::State::run_bank(Step& step) {
+  DeviceState& on = devices[step.on];
+  DeviceState& home = devices[step.home];
+  const arch::MoeSpec& moe = *spec().layers[static_cast<size_t>(step.layer)].mlp.moe;
+  const int64_t n = spec().hidden;
+  const auto copy = [&](DeviceState& to, DeviceState& from, const sizing::Slice& slice, int64_t width) {
+    return parts.devices->copy(*to.device, reinterpret_cast<std::byte*>(to.at(slice)), *from.device,
+                               reinterpret_cast<const std::byte*>(from.at(slice)),
+                               static_cast<uint64_t>(rows * width) * sizeof(float));
+  };
+  const ForwardState p = pass();
+  if (step.on != step.home) {
+    TRY_STATUS(copy(on, home, step.layout.expert_input, n));
+    TRY_STATUS(copy(on, home, step.layout.expert_ids, moe.experts_per_token));
+    TRY_STATUS(copy(on, home, step.layout.expert_weights, moe.experts_per_token));
+  }
+  run_experts(p, on, step.layout, step.layer);
+  if (step.on != step.home) TRY_STATUS(copy(home, on, step.layout.expert_sum, n));
+  finish_experts(p, home, step.home_layout, step.layer);
+  return {};
+}
+
+Status Model::State::run_step(Step& step, size_t& at) {
+  if (step.kind == StepKind::kExpertBank) return run_bank(step);  // the stream stays with its MLP
+  TRY_STATUS(move_hidden(at, step.on));
+  at = step.on;
+  DeviceState& on = devices[at];
+  const ForwardState p = pass();
+  if (spec().per_layer_embedding.dim > 0 && step.kind != StepKind::kHead) TRY_STATUS(bring_per_layer(at));
+  switch (step.kind) {
+    case StepKind::kAttention:
+      return run_attention(p, on, step.layout, step.layer);
+    case StepKind::kMlp:
+      run_mlp(p, on, step.layout, step.layer);
+      return {};
+    case StepKind::kParallel:
+      return run_parallel(p, on, step.layout, step.layer);
+    case StepKind::kAltUp:
+      return run_altup_layer(p, on, step.layout, step.layer);
+    case StepKind::kExpertBank:
+    case StepKind::kHead:
+      break;
+  }
+  return {};
+}
+
+// Keeps the rows whose logits are wanted, at the front: no later layer writes a cache.
+void Model::State::narrow(std::span<const BatchItem> items, size_t at) {
+  const int64_t n = spec().hidden, width = spec().per_layer_embedding.dim, old_rows = rows;
+  int64_t kept = 0;
+  const auto first_kept = [&](size_t i) {
+    if (items[i].logits == LogitRows::kAll) return int64_t{0};
+    return ranges[i].rows - (items[i].logits == LogitRows::kLast ? 1 : 0);
+  };
+  for (size_t i = 0; i < ranges.size(); ++i) kept += ranges[i].rows - first_kept(i);
+  if (kept == old_rows) return;
+  // Planes of [old_rows, width] become planes of [kept, width], in place: every row moves forward.
+  const auto compact = [&](float* base, int64_t plane, int64_t row_width) {
+    float* to = base + plane * kept * row_width;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const int64_t skip = first_kept(i), count = ranges[i].rows - skip;
+      std::memmove(to, base + (plane * old_rows + ranges[i].first_row + skip) * row_width,
+                   static_cast<size_t>(count * row_width) * sizeof(float));
+      to += count * row_width;
+    }
+  };
+  for (int64_t s = 0; s < streams(); ++s) compact(devices[at].at(steps.front().layout.hidden), s, n);
+  for (size_t d = 0; d < devices.size(); ++d)
+    if (width > 0 && per_layer_here[d])
+      for (int64_t l = 0; l < static_cast<int64_t>(spec().layers.size()); ++l)
+        compact(devices[d].at(per_layer_slice), l, width);
+  int64_t next = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const int64_t skip = first_kept(i);
+    ranges[i].first_row = next;
+    ranges[i].position += skip;
+    ranges[i].rows -= skip;
+    next += ranges[i].rows;
+  }
+  rows = kept;
+  make_rope_rows();
+}
+
+Status Model::State::run_chain(std::span<const BatchItem> items, bool faults) {
+  lay_rows(items);
+  make_rope_rows();
   size_t at = steps.front().on;
-  TRY_STATUS(embed(at));
-  for (Step& step : steps) {
-    TRY_STATUS(move_hidden(at, step.on));
-    at = step.on;
-    DeviceState& on = devices[at];
-    if (step.kind == UnitKind::kAttention) run_attention(pass, on, step.layout, step.layer);
-    if (step.kind == UnitKind::kMlp) run_mlp(pass, on, step.layout, step.layer);
+  TRY_STATUS(make_input(at));
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (s == narrow_step) narrow(items, at);
+    if (rows == 0) return {};
+    Step& step = steps[s];
+    TRY_STATUS(run_step(step, at));
     if (!faults) continue;
+    const DeviceState& on = devices[at];
     for (const RowRange& range : ranges)
       for (int64_t k = 0; k < range.rows; ++k)
-        if (!kernel::all_finite(on.at(step.layout.hidden) + (range.first_row + k) * spec().hidden, spec().hidden))
-          return Error(ErrorCode::kCorruptData,
-                       fmt::format("values are not finite from {} on, at position {} of sequence {}",
-                                   quoted(parts.units->units[static_cast<size_t>(step.unit)].path), range.position + k,
-                                   range.sequence),
-                       {"A weight or scale there is NaN, infinite or far too large: check the checkpoint (berth inspect)."});
+        for (int64_t i = 0; i < streams(); ++i)
+          if (!kernel::all_finite(on.at(step.layout.hidden) + (i * rows + range.first_row + k) * spec().hidden,
+                                  spec().hidden))
+            return Error(ErrorCode::kCorruptData,
+                         fmt::format("values are not finite from {} on, at position {} of sequence {}",
+                                     quoted(parts.units->units[static_cast<size_t>(step.unit)].path),
+                                     range.position + k, range.sequence),
+                         {"A weight or scale there is NaN, infinite or far too large: check the checkpoint (berth "
+                          "inspect)."});
   }
   return {};
 }
 
 // Runs the pass again, looking at every unit's output; cache rows are written with the same values.
-Status Model::State::find_fault() {
-  TRY_STATUS(run_chain(true));
+Status Model::State::find_fault(std::span<const BatchItem> items) {
+  TRY_STATUS(run_chain(items, true));
   return Error(ErrorCode::kCorruptData, "logits are not finite: the final norm or the head makes them so",
                {"A weight or scale there is NaN, infinite or far too large: check the checkpoint (berth inspect)."});
 }
 
-Status Model::State::head(std::span<const BatchItem> items, LogitsCallback on_logits) {
-  const Step& step = steps.back();
-  DeviceState& on = devices[step.on];
-  const arch::ModelSpec& m = spec();
-  const int64_t turn = parts.plan->shape.logit_rows;
-  struct Row {
-    size_t item;
-    int64_t row, position;
-  };
-  const load::HeldTensor* weight = parts.weights->find(Role::kHead, -1);
-  if (weight == nullptr) weight = embedding;
-  const load::HeldTensor* bias = parts.weights->find(Role::kHeadBias, -1);
-  size_t item = 0;
-  int64_t next = 0;  // row within the item
-  for (;;) {
-    // The next `turn` wanted rows, normed one by one into consecutive rows.
-    Row rows[64];
-    int64_t count = 0;
-    while (item < items.size() && count < std::min<int64_t>(turn, 64)) {
-      const LogitRows want = items[item].logits;
-      const int64_t n = ranges[item].rows;
-      if (want == LogitRows::kNone || next >= n) {
-        ++item;
-        next = 0;
-        continue;
-      }
-      if (want == LogitRows::kLast) next = n - 1;
-      rows[count] = {item, ranges[item].first_row + next, ranges[item].position + next};
-      apply_norm(on.context, m.final_norm, parts.weights->find(Role::kFinalNorm, -1),
-                 parts.weights->find(Role::kFinalNormBias, -1), on.at(step.layout.hidden) + rows[count].row * m.hidden, 1,
-                 m.hidden, on.at(step.layout.normed) + count * m.hidden);
-      ++count;
-      ++next;
-    }
-    if (count == 0) return {};
-    float* logits = on.at(step.layout.logits);
-    kernel::LinearJob job;
-    job.weight = &weight->matrix;
-    job.row_count = m.vocab_size;
-    job.bias = bias == nullptr ? nullptr : bias->as_vector();
-    job.y = logits;
-    job.y_stride = m.vocab_size;
-    kernel::linear(on.context, {on.at(step.layout.normed), count, m.hidden, m.hidden}, std::span(&job, 1),
-                   on.scratch(step.layout));
-    if (m.logits_multiplier != 1)
-      kernel::scale(on.context, logits, m.vocab_size, static_cast<float>(m.logits_multiplier), count, m.vocab_size);
-    if (m.logits_divisor != 1)
-      kernel::divide(on.context, logits, m.vocab_size, static_cast<float>(m.logits_divisor), count, m.vocab_size);
-    if (m.final_softcap != 0)
-      kernel::softcap(on.context, logits, m.vocab_size, static_cast<float>(m.final_softcap), count, m.vocab_size);
-    for (int64_t i = 0; i < count; ++i) {
-      const std::span<const float> row(logits + i * m.vocab_size, static_cast<size_t>(m.vocab_size));
-      if (!kernel::all_finite(row.data(), m.vocab_size)) return find_fault();
-      TRY_STATUS(on_logits(rows[i].item, rows[i].position, row));
-    }
+Status Model::State::run_pass(std::span<const BatchItem> items, LogitsCallback on_logits) {
+  for (const BatchItem& item : items) {
+    if (kv.length(item.sequence) > 0) continue;
+    SequenceState& s = sequences[static_cast<size_t>(item.sequence)];
+    s.prompt = item.prompt_length;
+    s.long_list = long_border() > 0 && std::max<int64_t>(item.prompt_length, 1) > long_border();
   }
+  Status status = run_chain(items, false);
+  if (status) status = head(items, on_logits);
+  if (!status) {
+    // A recurrent state has moved on and cannot go back: those sequences begin anew.
+    if (kv.recurrent())
+      for (const BatchItem& item : items) kv.set_length(item.sequence, 0);
+    return status;
+  }
+  for (const BatchItem& item : items) {
+    const int64_t before = kv.length(item.sequence);
+    kv.set_length(item.sequence, before + static_cast<int64_t>(item.tokens.size()));
+    if (long_border() == 0) continue;
+    std::vector<int32_t>& past = sequences[static_cast<size_t>(item.sequence)].past;
+    past.resize(static_cast<size_t>(before));
+    past.insert(past.end(), item.tokens.begin(), item.tokens.end());
+  }
+  return {};
 }
+
+// --- long rope: on passing its border the prefix is computed anew with the long list, as Transformers generates.
+
+int64_t Model::State::long_border() const {
+  for (const Rope& rope : ropes)
+    if (rope.parameters.scaling == kernel::RopeScaling::kLongRope) return rope.border();
+  return 0;
+}
+
+Status Model::State::recompute_long(int32_t sequence) {
+  SequenceState& s = sequences[static_cast<size_t>(sequence)];
+  const int64_t length = kv.length(sequence);
+  const auto ignore = [](size_t, int64_t, std::span<const float>) { return Status(); };
+  kv.set_length(sequence, 0);
+  recomputed.assign(s.past.begin(), s.past.begin() + length);
+  for (int64_t done = 0; done < length;) {
+    const int64_t n = std::min(max_rows, length - done);
+    BatchItem item;
+    item.sequence = sequence;
+    item.tokens = std::span<const int32_t>(recomputed).subspan(static_cast<size_t>(done), static_cast<size_t>(n));
+    item.logits = LogitRows::kNone;
+    item.prompt_length = std::max(length, long_border() + 1);
+    TRY_STATUS(run_pass(std::span(&item, 1), ignore));
+    done += n;
+  }
+  return {};
+}
+
+// Items whose rows lie on both sides of the border are cut there.
+Status Model::State::run_over_border(std::span<const BatchItem> items, LogitsCallback on_logits) {
+  const int64_t border = long_border();
+  const auto cut = [&](const BatchItem& item) {  // rows before the border
+    const int64_t at = kv.length(item.sequence), n = static_cast<int64_t>(item.tokens.size());
+    const bool long_list = sequences[static_cast<size_t>(item.sequence)].long_list && at > 0;
+    return long_list || item.prompt_length > border ? 0 : std::clamp<int64_t>(border - at, 0, n);
+  };
+  const auto ready = [&](const BatchItem& item) {
+    const bool crosses =
+        kv.length(item.sequence) > 0 && cut(item) == 0 && !sequences[static_cast<size_t>(item.sequence)].long_list;
+    return crosses ? recompute_long(item.sequence) : Status();
+  };
+  const bool straddles = std::any_of(items.begin(), items.end(), [&](const BatchItem& item) {
+    const int64_t before = cut(item);
+    return before > 0 && before < static_cast<int64_t>(item.tokens.size());
+  });
+  if (!straddles) {
+    for (const BatchItem& item : items) TRY_STATUS(ready(item));
+    return run_pass(items, on_logits);
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto as_item = [&](size_t, int64_t position, std::span<const float> row) {
+      return on_logits(i, position, row);
+    };
+    const auto before = static_cast<size_t>(cut(items[i]));
+    BatchItem part = items[i];
+    if (before > 0) {
+      part.tokens = items[i].tokens.subspan(0, before);
+      if (before < items[i].tokens.size() && part.logits == LogitRows::kLast) part.logits = LogitRows::kNone;
+      TRY_STATUS(run_pass(std::span(&part, 1), as_item));
+    }
+    if (before == items[i].tokens.size()) continue;
+    part = items[i];
+    part.tokens = items[i].tokens.subspan(before);
+    TRY_STATUS(ready(part));
+    TRY_STATUS(run_pass(std::span(&part, 1), as_item));
+  }
+  return {};
+}
+
+// --- the public class
 
 Result<Model> Model::create(const ModelParts& parts) {
   auto state = std::make_unique<State>();
@@ -389,14 +349,9 @@ Model::~Model() = default;
 
 Status Model::forward(std::span<const BatchItem> items, LogitsCallback on_logits) {
   const FloatEnvironmentScope exact_floats;
-  State& s = *state_;
-  TRY_STATUS(s.check(items));
-  s.lay_rows(items);
-  s.make_rope_rows(items);
-  TRY_STATUS(s.run_chain(false));
-  TRY_STATUS(s.head(items, on_logits));
-  for (const RowRange& range : s.ranges) s.kv.set_length(range.sequence, range.position + range.rows);
-  return {};
+  TRY_STATUS(state_->check(items));
+  if (state_->long_border() > 0) return state_->run_over_border(items, on_logits);
+  return state_->run_pass(items, on_logits);
 }
 
 Status Model::prefill(int32_t sequence, std::span<const int32_t> tokens, LogitRows logits, LogitsCallback on_logits) {
@@ -416,11 +371,11 @@ Status Model::prefill(int32_t sequence, std::span<const int32_t> tokens, LogitRo
 }
 
 int64_t Model::keepable(int32_t sequence, int64_t common, int64_t prompt_length) const {
+  const SequenceState& s = state_->sequences[static_cast<size_t>(sequence)];
   for (const Rope& rope : state_->ropes) {
-    const kernel::RopeParameters& p = rope.parameters;
-    if (!kernel::depends_on_length(p.scaling)) continue;
-    const int64_t border = p.scaling == kernel::RopeScaling::kDynamic ? p.max_position : p.original_max_position;
-    if (prompt_length > border) return 0;
+    if (!kernel::depends_on_length(rope.parameters.scaling)) continue;
+    // Keys are turned by the length they were computed with: past the border of this rope, by another one.
+    if (prompt_length > rope.border() || s.prompt > rope.border() || s.long_list) return 0;
   }
   return state_->kv.keepable(sequence, common);
 }

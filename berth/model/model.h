@@ -35,8 +35,8 @@ struct BatchItem {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;
   LogitRows logits = LogitRows::kLast;
-  // Length of the prompt these tokens belong to, known before its first chunk runs; 0: they are not a prompt's. Only rope
-  // kinds that depend on length read it (position p counts with max(prompt, p + 1), whatever the chunks).
+  // Length of the prompt these tokens belong to, known before its first chunk runs; 0: they are not a prompt's. Only
+  // rope kinds that depend on length read it (position p counts with max(prompt, p + 1), whatever the chunks).
   int64_t prompt_length = 0;
 };
 
@@ -69,8 +69,8 @@ class Model {
   // The same in chunks of the plan's prefill chunk, one sequence.
   Status prefill(int32_t sequence, std::span<const int32_t> tokens, LogitRows logits, LogitsCallback on_logits);
 
-  // How many cached positions of `sequence` a prompt of `prompt_length` tokens that begins with `common` of them may keep:
-  // less than `common` where rings have forgotten or a rope kind counts with the new length.
+  // How many cached positions of `sequence` a prompt of `prompt_length` tokens that begins with `common` of them may
+  // keep: less than `common` where rings have forgotten or a rope kind counts with the new length.
   int64_t keepable(int32_t sequence, int64_t common, int64_t prompt_length) const;
 
   int64_t max_rows() const;

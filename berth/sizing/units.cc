@@ -23,6 +23,27 @@ Part part_of(Role role) {
   return Part::kMlp;
 }
 
+// Model-level tensors that make the first layer's input: they live with the first layer's first unit, which the
+// embedding's rows enter.
+bool is_input(Role role) {
+  switch (role) {
+    case Role::kPositionEmbedding:
+    case Role::kEmbeddingNorm:
+    case Role::kEmbeddingNormBias:
+    case Role::kProjectIn:
+    case Role::kPerLayerModelProjection:
+    case Role::kPerLayerProjectionNorm:
+    case Role::kAltUpProjection:
+      return true;
+    default:
+      return false;
+  }
+}
+// Tensors of the model, not of a layer; altup's are numbered by stream.
+bool is_of_model(const arch::TensorSpec& t) {
+  return t.layer == -1 || t.role == Role::kAltUpProjection || t.role == Role::kAltUpUnembedProjection;
+}
+
 std::string module_parent(const std::string& path) {
   const size_t dot = path.rfind('.');
   return dot == std::string::npos ? path : path.substr(0, dot);
@@ -49,24 +70,37 @@ class UnitMaker {
  private:
   void add_layer(int32_t layer) {
     const arch::LayerSpec& l = spec_.layers[static_cast<size_t>(layer)];
-    const bool whole = options_.whole_layers || l.parallel;
+    const bool whole = options_.whole_layers || l.parallel || spec_.altup.inputs > 0;
     Unit attention, mlp, bank;
     attention.kind = whole ? UnitKind::kLayer : UnitKind::kAttention;
     mlp.kind = UnitKind::kMlp;
     bank.kind = UnitKind::kExpertBank;
     for (Unit* u : {&attention, &mlp, &bank}) u->layer = layer;
+    std::vector<int32_t> inputs;
     for (size_t t = 0; t < spec_.tensors.size(); ++t) {
-      if (spec_.tensors[t].layer != layer || spec_.tensors[t].tied_to) continue;
+      if (spec_.tensors[t].tied_to) continue;
+      if (layer == 0 && is_input(spec_.tensors[t].role)) inputs.push_back(static_cast<int32_t>(t));
+      if (spec_.tensors[t].layer != layer || is_of_model(spec_.tensors[t])) continue;
       const Part part = whole ? Part::kAttention : part_of(spec_.tensors[t].role);
       add_tensor(part == Part::kAttention ? attention : part == Part::kMlp ? mlp : bank, static_cast<int32_t>(t));
     }
     size_attention(attention, l.attention);
+    name(attention);
+    for (const int32_t t : inputs) add_tensor(attention, t);
     attention.workspace_bytes = attention_workspace(spec_, layer, shape_).total_bytes;
+    if (layer == 0)
+      attention.workspace_bytes = std::max(attention.workspace_bytes, input_workspace(spec_, shape_).total_bytes);
     if (!bank.tensors.empty()) bank.workspace_bytes = bank_workspace(spec_, layer, shape_).total_bytes;
     if (whole) {
-      attention.workspace_bytes = std::max(attention.workspace_bytes, mlp_workspace(spec_, layer, shape_).total_bytes);
+      if (l.parallel || spec_.altup.inputs > 0)
+        attention.workspace_bytes =
+            std::max(attention.workspace_bytes, layer_workspace(spec_, layer, shape_).total_bytes);
+      else
+        attention.workspace_bytes =
+            std::max(attention.workspace_bytes, mlp_workspace(spec_, layer, shape_).total_bytes);
       if (l.mlp.moe)
-        attention.workspace_bytes = std::max(attention.workspace_bytes, bank_workspace(spec_, layer, shape_).total_bytes);
+        attention.workspace_bytes =
+            std::max(attention.workspace_bytes, bank_workspace(spec_, layer, shape_).total_bytes);
       push(std::move(attention));
       return;
     }
@@ -80,12 +114,14 @@ class UnitMaker {
     const KvLayerSize kv = kv_layer_size(a, shape_);
     unit.kv_bytes = kv.total() * static_cast<uint64_t>(shape_.batch);
     if (kv.positions > 0)
-      unit.kv_new_bytes = ceil_div<uint64_t>(kv.total(), static_cast<uint64_t>(kv.positions)) * static_cast<uint64_t>(shape_.batch);
+      unit.kv_new_bytes =
+          ceil_div<uint64_t>(kv.total(), static_cast<uint64_t>(kv.positions)) * static_cast<uint64_t>(shape_.batch);
     const int64_t keys = a.window > 0 ? std::min<int64_t>(shape_.ctx_size, a.window) : shape_.ctx_size;
-    const uint64_t per_row = a.kind == arch::AttentionKind::kDeltaNet
-                                 ? static_cast<uint64_t>(a.linear_value_heads) * a.linear_key_dim * a.linear_value_dim * 6
-                                 : static_cast<uint64_t>(a.heads) * static_cast<uint64_t>(a.head_dim + a.v_head_dim) * 2 *
-                                       static_cast<uint64_t>(keys);
+    const uint64_t per_row =
+        a.kind == arch::AttentionKind::kDeltaNet
+            ? static_cast<uint64_t>(a.linear_value_heads) * a.linear_key_dim * a.linear_value_dim * 6
+            : static_cast<uint64_t>(a.heads) * static_cast<uint64_t>(a.head_dim + a.v_head_dim) * 2 *
+                  static_cast<uint64_t>(keys);
     unit.flops += per_row * static_cast<uint64_t>(shape_.batch);
     unit.prefill_flops += per_row * static_cast<uint64_t>(shape_.prefill_chunk);
   }
@@ -101,12 +137,16 @@ class UnitMaker {
     uint64_t grain = s.bytes;
     if (t.kind == TensorKind::kBank) {
       const arch::MoeSpec& moe = *spec_.layers[static_cast<size_t>(t.layer)].mlp.moe;
-      const uint64_t read = static_cast<uint64_t>(
-          std::min<int64_t>(t.experts, shape_.batch * moe.experts_per_token));
+      const uint64_t read = static_cast<uint64_t>(std::min<int64_t>(t.experts, shape_.batch * moe.experts_per_token));
       const uint64_t per_expert = ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(t.experts));
       touched = std::min(s.bytes, ceil_div<uint64_t>(s.bytes * read, static_cast<uint64_t>(t.experts)));
       grain = per_expert;
       elements *= static_cast<uint64_t>(moe.experts_per_token);
+    }
+    if (t.kind == TensorKind::kTable && t.role == Role::kPositionEmbedding) {  // a row for each token
+      touched = std::min(s.bytes, static_cast<uint64_t>(shape_.batch) *
+                                      ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(std::max<int64_t>(t.rows, 1))));
+      elements = 0;
     }
     unit.touched_bytes += touched;
     unit.grain_bytes = std::max(unit.grain_bytes, grain);
@@ -114,25 +154,32 @@ class UnitMaker {
       unit.flops += 2 * elements * static_cast<uint64_t>(shape_.batch);
       unit.prefill_flops += 2 * elements * static_cast<uint64_t>(shape_.prefill_chunk);
     }
-    if (s.quantized_on_load || t.recipe.add_one || t.recipe.sources.empty() ||
-        t.recipe.sources[0].transposed || t.recipe.sources.size() > 1)
+    if (s.quantized_on_load || t.recipe.add_one || t.recipe.sources.empty() || t.recipe.sources[0].transposed ||
+        t.recipe.sources.size() > 1)
       unit.disk_bytes += s.bytes;
     if (std::find(unit.paths.begin(), unit.paths.end(), t.module) == unit.paths.end()) unit.paths.push_back(t.module);
   }
 
-  void push(Unit unit) {
+  // The module that names the unit, where it has no name yet.
+  void name(Unit& unit) const {
     if (unit.path.empty()) {
       // The deepest module that holds all of the unit's linears names it: self_attn, mlp, the layer itself.
       for (const int32_t t : unit.tensors)
         if (spec_.tensors[static_cast<size_t>(t)].kind != TensorKind::kVector) {
           const std::string parent = module_parent(spec_.tensors[static_cast<size_t>(t)].module);
           if (unit.path.empty()) unit.path = parent;
-          while (unit.path != parent && parent.compare(0, unit.path.size(), unit.path) != 0) unit.path = module_parent(unit.path);
+          while (unit.path != parent && parent.compare(0, unit.path.size(), unit.path) != 0)
+            unit.path = module_parent(unit.path);
         }
       if (unit.path.empty() && !unit.paths.empty()) unit.path = unit.paths.front();
     }
-    unit.input_bytes = static_cast<uint64_t>(shape_.batch) * 4 * static_cast<uint64_t>(spec_.hidden);
-    unit.prefill_input_bytes = static_cast<uint64_t>(shape_.prefill_chunk) * 4 * static_cast<uint64_t>(spec_.hidden);
+  }
+
+  void push(Unit unit) {
+    name(unit);
+    const uint64_t width = static_cast<uint64_t>(spec_.hidden) * static_cast<uint64_t>(std::max(1, spec_.altup.inputs));
+    unit.input_bytes = static_cast<uint64_t>(shape_.batch) * 4 * width;
+    unit.prefill_input_bytes = static_cast<uint64_t>(shape_.prefill_chunk) * 4 * width;
     table_.units.push_back(std::move(unit));
   }
 
@@ -143,7 +190,7 @@ class UnitMaker {
     head.kind = UnitKind::kHead;
     for (size_t t = 0; t < spec_.tensors.size(); ++t) {
       const arch::TensorSpec& tensor = spec_.tensors[t];
-      if (tensor.layer != -1 || tensor.tied_to || is_input_table(tensor.role)) continue;
+      if (!is_of_model(tensor) || tensor.tied_to || is_input_table(tensor.role) || is_input(tensor.role)) continue;
       add_tensor(head, static_cast<int32_t>(t));
       if (tensor.role == Role::kHead) head.path = tensor.module;
     }
@@ -190,7 +237,8 @@ class UnitMaker {
     std::map<int32_t, int32_t> attention_unit;  // layer -> unit
     for (size_t u = 0; u < table_.units.size(); ++u) {
       const UnitKind kind = table_.units[u].kind;
-      if (kind == UnitKind::kAttention || kind == UnitKind::kLayer) attention_unit[table_.units[u].layer] = static_cast<int32_t>(u);
+      if (kind == UnitKind::kAttention || kind == UnitKind::kLayer)
+        attention_unit[table_.units[u].layer] = static_cast<int32_t>(u);
     }
     for (Unit& unit : table_.units) {
       if (unit.layer < 0 || (unit.kind != UnitKind::kAttention && unit.kind != UnitKind::kLayer)) continue;

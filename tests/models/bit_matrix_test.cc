@@ -17,12 +17,7 @@ std::vector<Placement> placements() {
   const std::vector<Isa> isas = available_isas();
   const auto isa = [&](size_t k) { return isas[k % isas.size()]; };
   const auto add = [](std::vector<Placement>& out, std::string name, std::vector<Isa> emulated, Isa cpu, auto device_of) {
-    Placement p;
-    p.name = std::move(name);
-    p.emulated = std::move(emulated);
-    p.cpu_isa = cpu;
-    p.device_of = device_of;
-    out.push_back(std::move(p));
+    out.push_back({std::move(name), std::move(emulated), {}, cpu, device_of});
   };
   std::vector<Placement> out;
   for (const Isa i : isas) {
@@ -39,6 +34,9 @@ std::vector<Placement> placements() {
       [](const sizing::Unit& u, size_t, size_t) { return std::string(u.kind == sizing::UnitKind::kAttention ? "0" : "1"); });
   add(out, "embedding on cpu", {isa(2)}, isa(0), [](const sizing::Unit& u, size_t, size_t) {
     return std::string(u.kind == sizing::UnitKind::kTable || u.kind == sizing::UnitKind::kHead ? "cpu" : "0");
+  });
+  add(out, "experts and tables on cpu", {isa(1)}, isa(2), [](const sizing::Unit& u, size_t, size_t) {
+    return std::string(u.kind == sizing::UnitKind::kTable || u.kind == sizing::UnitKind::kExpertBank ? "cpu" : "0");
   });
   return out;
 }
@@ -135,8 +133,14 @@ TEST_P(BitMatrix, GivesOneHashForEveryPlacement) {
 
 std::vector<Matrix> matrices() {
   std::vector<Matrix> out;
-  for (const char* name : {"llama", "llama3_rope", "llama_bf16", "llama_fp16", "llama_dynamic", "llama_yarn", "llama_bias", "mistral", "qwen2",
-                           "qwen2_sliding", "qwen3", "qwen3_fp8_edge", "gemma", "gemma2", "gemma3", "gemma3_text", "granite", "smollm3"})
+  for (const char* name :
+       {"bloom", "cohere2", "deepseek_v3", "deepseek_v3_plain_q", "falcon_40b", "falcon_7b", "falcon_rw_alibi", "gemma",
+        "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4_26b_a4b", "gemma4_31b", "gemma4_e2b",
+        "gemma4_text_e4b", "gpt2", "gpt_neox", "gpt_oss", "gpt_oss_mxfp4", "gptj", "granite", "llama", "llama3_rope",
+        "llama4", "llama4_text", "llama_bf16", "llama_bias", "llama_dynamic", "llama_fp16", "llama_yarn", "minimax_m2",
+        "minimax_m3", "mistral", "mixtral", "olmo2", "opt", "opt_350m", "phi", "phi3", "phi3_longrope", "qwen2",
+        "qwen2_moe", "qwen2_sliding", "qwen3", "qwen3_5_moe", "qwen3_fp8_edge", "qwen3_moe", "qwen3_moe_raw",
+        "qwen3_next", "smollm3", "stablelm"})
     out.push_back({std::string("golden/models/") + name, std::nullopt});
   out.push_back({"golden/models/llama_bf16", quant::StoredFormat{quant::Codec::kNF4, 64, false}});
   out.push_back({"golden/models/qwen3", quant::StoredFormat{quant::Codec::kNF4, 64, true}});

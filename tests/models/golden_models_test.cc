@@ -15,15 +15,15 @@ namespace {
 
 // Families whose forward pass the engine has.
 const std::vector<std::string> kRuns = {
-    "gemma",        "gemma2",      "gemma3",    "gemma3_text", "granite",         "llama",       "llama3_rope", "llama_bare_file",
-    "llama_bf16",   "llama_bias",  "llama_dynamic", "llama_fp16", "llama_sharded", "llama_tied",  "llama_yarn",  "mistral",
-    "qwen2",        "qwen2_sliding", "qwen3",   "qwen3_fp8",   "qwen3_fp8_edge",  "smollm3"};
+    "bloom", "cohere2", "deepseek_v3", "deepseek_v3_plain_q", "falcon_40b", "falcon_7b", "falcon_rw_alibi", "gemma",
+    "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4_26b_a4b", "gemma4_31b", "gemma4_e2b", "gemma4_text_e4b",
+    "gpt2", "gpt_neox", "gpt_oss", "gpt_oss_mxfp4", "gptj", "granite", "llama", "llama3_rope", "llama4", "llama4_text",
+    "llama_bare_file", "llama_bf16", "llama_bias", "llama_dynamic", "llama_fp16", "llama_sharded", "llama_tied",
+    "llama_yarn", "minimax_m2", "minimax_m3", "mistral", "mixtral", "olmo2", "opt", "opt_350m", "phi", "phi3",
+    "phi3_longrope", "phi3_longrope_long", "qwen2", "qwen2_moe", "qwen2_sliding", "qwen3", "qwen3_5_moe", "qwen3_fp8",
+    "qwen3_fp8_edge", "qwen3_moe", "qwen3_moe_raw", "qwen3_next", "smollm3", "stablelm"};
 // Planned, sized and refused by name; their forward pass is not there yet.
-const std::vector<std::string> kPlanned = {
-    "bloom", "cohere2", "deepseek_v3", "deepseek_v3_plain_q", "falcon_40b", "falcon_7b", "falcon_rw_alibi", "gemma3n_text",
-    "gemma4_26b_a4b", "gemma4_31b", "gemma4_e2b", "gemma4_text_e4b", "gpt2", "gpt_neox", "gpt_oss", "gpt_oss_mxfp4", "gptj",
-    "llama4", "llama4_text", "minimax_m2", "minimax_m3", "mixtral", "olmo2", "opt", "opt_350m", "phi", "phi3", "phi3_longrope",
-    "phi3_longrope_long", "qwen2_moe", "qwen3_5_moe", "qwen3_moe", "qwen3_moe_raw", "qwen3_next", "stablelm"};
+const std::vector<std::string> kPlanned = {};
 
 std::vector<float> floats(const format::Checkpoint& file, const std::string& name) {
   const format::TensorEntry* e = file.find(name);

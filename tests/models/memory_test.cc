@@ -74,7 +74,17 @@ TEST_P(PredictedMemory, IsAllocatedToTheByteAndNeverExceeded) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, PredictedMemory,
-    ::testing::Values(Case{"llama", "golden/models/llama", std::nullopt}, Case{"gemma3_text", "golden/models/gemma3_text", std::nullopt},
+    ::testing::Values(Case{"llama", "golden/models/llama", std::nullopt},
+                      Case{"phi", "golden/models/phi", std::nullopt},
+                      Case{"opt_350m", "golden/models/opt_350m", std::nullopt},
+                      Case{"gpt_oss", "golden/models/gpt_oss", std::nullopt},
+                      Case{"deepseek_v3", "golden/models/deepseek_v3", std::nullopt},
+                      Case{"minimax_m3", "golden/models/minimax_m3", std::nullopt},
+                      Case{"qwen3_next", "golden/models/qwen3_next", std::nullopt},
+                      Case{"gemma4_e2b", "golden/models/gemma4_e2b", std::nullopt},
+                      Case{"gemma4_26b_a4b", "golden/models/gemma4_26b_a4b", std::nullopt},
+                      Case{"gemma3n_text", "golden/models/gemma3n_text", std::nullopt},
+                      Case{"gemma3_text", "golden/models/gemma3_text", std::nullopt},
                       Case{"qwen3 nf4 nested", "golden/models/qwen3", quant::StoredFormat{quant::Codec::kNF4, 64, true}},
                       Case{"mistral int8", "golden/models/mistral", quant::StoredFormat{quant::Codec::kInt8Row, 0, false}, kernel::Numerics::kInt8},
                       Case{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", std::nullopt, kernel::Numerics::kInt8},
