@@ -43,7 +43,7 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
       const int32_t* q = x + run * kColumns * kTile;
       if (is_signed(kKind)) {
         BERTH_UNROLL
-        for (int i = 0; i < kTile; ++i) dot[i] = _mm256_setzero_si256();
+        for (int i = 0; i < kTile; ++i) dot[i] = _mm256_set1_epi32(kIntFloat);
         BERTH_UNROLL
         for (int c = 0; c < kColumns; ++c) {
           const __m256i w = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel + c * kPanelN * 4));
@@ -57,9 +57,10 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
         }
       } else {
         constexpr int kStretch = columns_in_16_bits(kKind);
-        const int32_t* excess = x + (kRuns == 2 ? 9 + run : 8) * kTile;  // -128 * sum of q
+        const int32_t* excess = x + (kRuns == 2 ? 9 + run : 8) * kTile;  // kIntFloat - 128 * sum of q
         BERTH_UNROLL
-        for (int i = 0; i < kTile; ++i) dot[i] = _mm256_set1_epi32(shift == 0 ? 0 : excess[i] >> (7 - shift));
+        for (int i = 0; i < kTile; ++i)
+          dot[i] = _mm256_set1_epi32(kIntFloat + (shift == 0 ? 0 : (excess[i] - kIntFloat) >> (7 - shift)));
         BERTH_UNROLL
         for (int from = 0; from < kColumns; from += kStretch) {
           __m256i pairs[kTile];
@@ -82,7 +83,8 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
       BERTH_UNROLL
       for (int i = 0; i < kTile; ++i) {
         const __m256 d = _mm256_broadcast_ss(dx + i);
-        a[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[i]), kScaled ? _mm256_mul_ps(d, s) : d, a[i]);
+        a[i] = _mm256_fmadd_ps(_mm256_sub_ps(_mm256_castsi256_ps(dot[i]), _mm256_set1_ps(kIntFloatValue)),
+                               kScaled ? _mm256_mul_ps(d, s) : d, a[i]);
       }
       if (kMin) {
         const float* sum = reinterpret_cast<const float*>(x + 12 * kTile);

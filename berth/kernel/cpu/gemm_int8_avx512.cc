@@ -6,9 +6,9 @@
 //   tile    [position of word][8 columns][6 inputs][4 bytes of q], and per word -128 * sum of q, dx, the sum
 //
 // vpdpbusd multiplies 16 outputs' bytes by one input's 4 bytes, broadcast. An accumulator starts at -128 * sum of q and
-// after the 8 columns of a word holds sum of code * q; it is scaled into the lane's fp32 sum: 8 dots, 1 convert, 1
-// multiply, 1 fma. 12 + 12 accumulators fill the registers. A lane's part of the panel (K/8 * 32 bytes) stays in L1
-// while all inputs pass over it.
+// after the 8 columns of a word holds sum of code * q; it is scaled into the lane's fp32 sum: 8 dots, 1
+// subtraction that converts it, 1 multiply, 1 fma. 12 + 12 accumulators fill the registers. A lane's part of the panel
+// (K/8 * 32 bytes) stays in L1 while all inputs pass over it.
 //
 // Start reading at: tile_lane.
 #include "berth/kernel/cpu/gemm_avx512-inl.h"
@@ -22,6 +22,11 @@ enum class Kind { kBook, kFive, kSix, kByte };
 
 constexpr int kLanes = 8;
 constexpr int64_t kWordBytes = 8 * kPanelN * 4;  // of the panel
+
+// kIntFloat + i -> i
+BERTH_INLINE __m512 to_float(__m512i i) {
+  return _mm512_sub_ps(_mm512_castsi512_ps(i), _mm512_set1_ps(kIntFloatValue));
+}
 
 // One lane of kTile inputs x 32 outputs.
 template <Kind kKind, bool kMin, bool kScaled, int kTile>
@@ -59,8 +64,8 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
       BERTH_UNROLL
       for (int i = 0; i < kTile; ++i) {
         const __m512 d = _mm512_set1_ps(dx[i]);
-        a[i][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][0]), kScaled ? _mm512_mul_ps(d, s0) : d, a[i][0]);
-        a[i][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][1]), kScaled ? _mm512_mul_ps(d, s1) : d, a[i][1]);
+        a[i][0] = _mm512_fmadd_ps(to_float(dot[i][0]), kScaled ? _mm512_mul_ps(d, s0) : d, a[i][0]);
+        a[i][1] = _mm512_fmadd_ps(to_float(dot[i][1]), kScaled ? _mm512_mul_ps(d, s1) : d, a[i][1]);
       }
       if (kMin) {
         const float* sum = reinterpret_cast<const float*>(x + 12 * kTile);

@@ -53,9 +53,9 @@ void int8_tile(const float* x, int64_t x_stride, int rows, int64_t k, bool nibbl
       for (int c = 0; c < 8; ++c) at[c * kTile + m] = columns[c];
       const int32_t sum = w.half_sum[0] + w.half_sum[1];
       const float sum_float = static_cast<float>(sum);
-      at[8 * kTile + m] = -128 * sum;
-      at[9 * kTile + m] = -128 * w.half_sum[0];
-      at[10 * kTile + m] = -128 * w.half_sum[1];
+      at[8 * kTile + m] = kIntFloat - 128 * sum;
+      at[9 * kTile + m] = kIntFloat - 128 * w.half_sum[0];
+      at[10 * kTile + m] = kIntFloat - 128 * w.half_sum[1];
       std::memcpy(at + 11 * kTile + m, &w.dx, 4);
       std::memcpy(at + 12 * kTile + m, &sum_float, 4);
     }

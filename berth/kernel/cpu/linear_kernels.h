@@ -103,7 +103,12 @@ constexpr Tiling tiling(int64_t m) {
 // One word of a tile of R inputs in int8 mode, as 4-byte columns of R: 8 of q (kNibbles: even elements 0 2 4 6, odd
 // elements 1 3 5 7, even 8 .. 14, ...; kBytes: in order), then -128 * sum of q over the word and over its two halves,
 // then dx and the sum as floats.
+//
+// The three start values have kIntFloat added: an accumulator that starts with one ends as kIntFloat + i, which are the
+// bits of the float 1.5 * 2^23 + i (|i| < 2^20). So a float subtraction converts it, on a port that dots leave idle.
 inline constexpr int kInt8TileColumns = 13;
+inline constexpr int32_t kIntFloat = 0x4b400000;
+inline constexpr float kIntFloatValue = 12582912.0f;
 
 // Bytes of one input in a tile. Exact: its elements by position, after them (E = 8) the words' sums t.
 constexpr int64_t tile_bytes(InputLayout layout, int64_t k) {
