@@ -11,6 +11,8 @@ std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_eval();
 std::unique_ptr<Command> make_verify();
 std::unique_ptr<Command> make_bench();
+std::unique_ptr<Command> make_quantize();
+std::unique_ptr<Command> make_synth();
 std::unique_ptr<Command> make_tokenize();
 std::unique_ptr<Command> make_detokenize();
 std::unique_ptr<Command> make_template();

@@ -11,9 +11,7 @@
 #include "berth/base/strings.h"
 
 namespace berth::engine {
-namespace {
-
-Result<std::optional<DType>> float_type(std::string_view option, const std::string& text) {
+Result<std::optional<DType>> requested_dtype(std::string_view option, const std::string& text) {
   if (text.empty() || text == "auto") return std::optional<DType>();
   const auto dtype = dtype_from_name(text);
   if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16))
@@ -21,9 +19,16 @@ Result<std::optional<DType>> float_type(std::string_view option, const std::stri
   return dtype;
 }
 
-Result<std::optional<quant::StoredFormat>> quantize_to(const Options& o) {
+Result<std::optional<quant::StoredFormat>> requested_format(const Options& o) {
   if (o.load_in_4bit && o.load_in_8bit)
     return Error(ErrorCode::kInvalidArgument, "--load-in-4bit and --load-in-8bit were both given; a model has one of them");
+  constexpr std::string_view kComputes[] = {"float32", "float16", "bfloat16", "float64"};
+  constexpr std::string_view kStores[] = {"uint8", "int8", "float16", "bfloat16", "float32", "float64"};
+  if (std::ranges::find(kComputes, o.bnb_4bit_compute_dtype) == std::end(kComputes))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--bnb-4bit-compute-dtype must be float32, float16, bfloat16 or float64, not {}", quoted(o.bnb_4bit_compute_dtype)));
+  if (std::ranges::find(kStores, o.bnb_4bit_quant_storage) == std::end(kStores))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--bnb-4bit-quant-storage must be uint8, int8, float16, bfloat16, float32 or float64, not {}", quoted(o.bnb_4bit_quant_storage)));
+  if (o.load_in_8bit && o.llm_int8_has_fp16_weight) return std::optional<quant::StoredFormat>();
   if (o.load_in_8bit) return std::optional(quant::StoredFormat{quant::Codec::kInt8Row, 0, false});
   if (!o.load_in_4bit) return std::optional<quant::StoredFormat>();
   quant::StoredFormat format;
@@ -37,8 +42,6 @@ Result<std::optional<quant::StoredFormat>> quantize_to(const Options& o) {
   return std::optional(format);
 }
 
-}  // namespace
-
 Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log) {
   return format::Checkpoint::open(model, log);
 }
@@ -46,8 +49,8 @@ Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& 
 Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, const Options& options) {
   ChosenStorage out;
   sizing::StorageRequest request;
-  TRY(request.dtype, float_type("dtype", options.dtype));
-  TRY(out.quantize_to, quantize_to(options));
+  TRY(request.dtype, requested_dtype("dtype", options.dtype));
+  TRY(out.quantize_to, requested_format(options));
   std::set<std::string> replaced;
   if (out.quantize_to) {
     arch::QuantizeOptions rules;
@@ -70,8 +73,8 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   TRY(auto checkpoint, format::Checkpoint::open(model, log));
   m.checkpoint = std::make_unique<format::Checkpoint>(std::move(checkpoint));
   m.name = m.checkpoint->display_name();
-  TRY(const auto dtype, float_type("dtype", options.dtype));
-  TRY(const auto kv_dtype, float_type("kv-dtype", options.kv_dtype));
+  TRY(const auto dtype, requested_dtype("dtype", options.dtype));
+  TRY(const auto kv_dtype, requested_dtype("kv-dtype", options.kv_dtype));
   arch::DescribeOptions describe;
   if (dtype) describe.dtype = *dtype, describe.has_dtype = true;
   TRY(m.description, arch::describe_model(*m.checkpoint, describe));
@@ -107,6 +110,8 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
       m.notes.push_back(fmt::format("{} of them are stored in GGUF blocks: they are dequantized first, then quantized again", dequantized));
     if (wide_banks > 0)
       m.notes.push_back(fmt::format("{} fused expert tensors stay wide, as in Transformers; --quantize-experts shrinks them too", wide_banks));
+    if (options.bnb_4bit_compute_dtype != "float32" || options.llm_int8_threshold != 6)
+      m.notes.push_back("--bnb-4bit-compute-dtype and --llm-int8-threshold are the library's: Berth computes in fp32 and leaves activations whole");
     if (options.llm_int8_enable_fp32_cpu_offload)
       m.notes.push_back("--llm-int8-enable-fp32-cpu-offload: quantized modules stay quantized on cpu and disk");
   }

@@ -34,6 +34,12 @@ struct OpenedModel {
   uint64_t parameters() const;
 };
 
+// What --dtype or another option called `option` asks for: kF32, kF16 or kBF16; nothing for "" and "auto".
+Result<std::optional<DType>> requested_dtype(std::string_view option, const std::string& text);
+// What --load-in-4bit, --load-in-8bit and theirs ask for; nothing where neither was given, or where 8 bit keeps its
+// 16-bit weights.
+Result<std::optional<quant::StoredFormat>> requested_format(const Options& options);
+
 // In which format every tensor is held, under these options; open_model's own step, and what a plan under other options asks.
 struct ChosenStorage {
   std::optional<quant::StoredFormat> quantize_to;

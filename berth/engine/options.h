@@ -31,6 +31,11 @@ struct Options {
   std::string llm_int8_skip_modules;
   bool llm_int8_enable_fp32_cpu_offload = false;
   bool quantize_experts = false;
+  // of BitsAndBytesConfig, written into checkpoints; Berth itself computes in fp32 and leaves activations as they are
+  double llm_int8_threshold = 6;
+  bool llm_int8_has_fp16_weight = false;
+  std::string bnb_4bit_compute_dtype = "float32";
+  std::string bnb_4bit_quant_storage = "uint8";
   // where they go
   std::string device_map = "best";
   std::string max_memory;
@@ -70,6 +75,10 @@ void visit_options(OptionsType& o, Visitor&& visit) {
   visit(OptionInfo{"llm-int8-skip-modules", "", "A,B", kWeights, "modules kept wide in 4 and 8 bit; replaces the automatic list (head and tied weights)"}, o.llm_int8_skip_modules);
   visit(OptionInfo{"llm-int8-enable-fp32-cpu-offload", "", "", kWeights, "accepted for Transformers' sake: quantized modules stay quantized on cpu and disk"}, o.llm_int8_enable_fp32_cpu_offload);
   visit(OptionInfo{"quantize-experts", "", "", kWeights, "quantize fused MoE experts too, which Transformers leaves wide"}, o.quantize_experts);
+  visit(OptionInfo{"llm-int8-threshold", "", "X", kWeights, "recorded in checkpoints that are written: activations from which on the library computes apart"}, o.llm_int8_threshold);
+  visit(OptionInfo{"llm-int8-has-fp16-weight", "", "", kWeights, "8-bit modules keep their 16-bit weights, as there"}, o.llm_int8_has_fp16_weight);
+  visit(OptionInfo{"bnb-4bit-compute-dtype", "", "TYPE", kWeights, "recorded in checkpoints that are written: what the library computes in"}, o.bnb_4bit_compute_dtype);
+  visit(OptionInfo{"bnb-4bit-quant-storage", "", "TYPE", kWeights, "the type under which packed bytes are written: uint8, int8, float16, bfloat16, float32, float64"}, o.bnb_4bit_quant_storage);
   visit(OptionInfo{"device-map", "", "MAP", kPlace, "best (= auto), balanced, balanced_low_0, sequential, a device, a JSON file or inline JSON"}, o.device_map);
   visit(OptionInfo{"max-memory", "", "LIST", kPlace, "caps: 0=18GiB,1=10GiB,cpu=48GiB; accelerators not named are left out, 0 excludes"}, o.max_memory);
   visit(OptionInfo{"machine", "", "FILE", kPlace, "plan for the machine this JSON file describes (see: berth devices --json)"}, o.machine);

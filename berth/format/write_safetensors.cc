@@ -100,13 +100,10 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
   w.options_ = options;
   w.path_ = path;
   w.tensors_ = std::move(tensors);
-  w.written_.resize(w.tensors_.size());
-  uint64_t at = header.size();
-  for (const TensorDesc& t : w.tensors_) {
-    w.offsets_.push_back(at);
-    at += t.size_bytes;
-  }
-  w.file_bytes_ = at;
+  w.metadata_ = metadata;
+  w.written_ = std::make_unique<std::atomic<uint64_t>[]>(w.tensors_.size());
+  w.header_bytes_ = header.size();
+  w.place_tensors();
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   w.fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (w.fd_ < 0) return io_error("creating", temporary, errno);
@@ -119,16 +116,28 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
   return w;
 }
 
+void SafetensorsWriter::place_tensors() {
+  offsets_.clear();
+  file_bytes_ = header_bytes_;
+  for (const TensorDesc& t : tensors_) {
+    offsets_.push_back(file_bytes_);
+    file_bytes_ += t.size_bytes;
+  }
+}
+
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(temporary_, other.temporary_);
   std::swap(fd_, other.fd_);
   std::swap(options_, other.options_);
+  std::swap(metadata_, other.metadata_);
   std::swap(tensors_, other.tensors_);
   std::swap(offsets_, other.offsets_);
   std::swap(written_, other.written_);
+  std::swap(header_bytes_, other.header_bytes_);
   std::swap(file_bytes_, other.file_bytes_);
+  std::swap(shrunk_, other.shrunk_);
   return *this;
 }
 SafetensorsWriter::~SafetensorsWriter() { discard(); }
@@ -151,12 +160,33 @@ Status SafetensorsWriter::write(size_t index, uint64_t offset, std::span<const s
   return {};
 }
 
+Status SafetensorsWriter::shrink(size_t index, int64_t elements) {
+  bool behind_is_free = index < tensors_.size() && elements >= 0;
+  for (size_t i = index; i < tensors_.size(); ++i) behind_is_free = behind_is_free && written_[i] == 0;
+  const auto bytes = behind_is_free ? dtype_bytes(tensors_[index].dtype, static_cast<uint64_t>(elements)) : std::nullopt;
+  if (!bytes || *bytes > tensors_[index].size_bytes)
+    return Error(ErrorCode::kInternal, fmt::format("writing {}: tensor {} cannot become {} elements any more",
+                                                   quoted(path_, 400), index, elements));
+  tensors_[index].shape = {elements};
+  tensors_[index].size_bytes = *bytes;
+  place_tensors();
+  shrunk_ = true;
+  return {};
+}
+
 Status SafetensorsWriter::finish() {
   for (size_t i = 0; i < tensors_.size(); ++i)
     if (written_[i] != tensors_[i].size_bytes)
       return Error(ErrorCode::kInternal,
-                   fmt::format("writing {}: {} of {} bytes of tensor {} were written", quoted(path_, 400), written_[i],
+                   fmt::format("writing {}: {} of {} bytes of tensor {} were written", quoted(path_, 400), written_[i].load(),
                                tensors_[i].size_bytes, quoted(tensors_[i].name)));
+  if (shrunk_) {
+    TRY(std::string header, safetensors_header(tensors_, metadata_, options_.alignment));
+    header.append(header_bytes_ - header.size(), ' ');
+    store_le(header.data(), static_cast<uint64_t>(header.size() - 8));
+    TRY_STATUS(write_all(fd_, temporary_, 0, header.data(), header.size()));
+    if (::ftruncate(fd_, static_cast<off_t>(file_bytes_)) != 0) return io_error("cutting", temporary_, errno);
+  }
   int failure = options_.sync && ::fsync(fd_) != 0 ? errno : 0;
   if (::close(fd_) != 0 && failure == 0) failure = errno;
   fd_ = -1;

@@ -5,13 +5,17 @@
 //   TRY_STATUS(writer.write(0, 0, bytes));          // tensor 0 from its byte 0
 //   TRY_STATUS(writer.finish());                    // every byte was written: sync, then rename over PATH
 //
+// A size that is known only later (a text that is made on the way) is announced as its largest and cut by shrink().
+//
 // Bytes go to PATH.tmp-PID; without finish() nothing is left behind and PATH is as it was. Tensors follow each other in
 // the order given, without holes (the format allows none); the header is padded with spaces so that the data begins at
 // a multiple of `alignment`. For aligned tensors give wide types first.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,8 +47,11 @@ class SafetensorsWriter {
   std::span<const TensorDesc> tensors() const { return tensors_; }
   uint64_t file_bytes() const { return file_bytes_; }
 
-  // Writes `bytes` at `offset` of tensor `index`. Each byte once; finish() counts them. Not thread-safe.
+  // Writes `bytes` at `offset` of tensor `index`. Each byte once; finish() counts them. Thread-safe.
   Status write(size_t index, uint64_t offset, std::span<const std::byte> bytes);
+  // Makes tensor `index` [elements], fewer than announced, before anything of it or behind it was written; what follows
+  // moves up. The header keeps the room it had, filled with spaces. Not thread-safe. Errors: kInternal.
+  Status shrink(size_t index, int64_t elements);
   // Errors: kInternal where a tensor's bytes were not all written; kIo.
   Status finish();
 
@@ -56,8 +63,13 @@ class SafetensorsWriter {
   int fd_ = -1;
   WriteOptions options_;
   std::vector<TensorDesc> tensors_;
-  std::vector<uint64_t> offsets_, written_;  // per tensor: where it begins in the file; bytes so far
-  uint64_t file_bytes_ = 0;
+  void place_tensors();  // offsets_ and file_bytes_ from tensors_
+
+  Metadata metadata_;
+  std::vector<uint64_t> offsets_;                      // per tensor: where it begins in the file
+  std::unique_ptr<std::atomic<uint64_t>[]> written_;  // per tensor: bytes so far
+  uint64_t header_bytes_ = 0, file_bytes_ = 0;
+  bool shrunk_ = false;
 };
 
 // The header with its length field and padding, for `tensors` in this order. Errors as create().

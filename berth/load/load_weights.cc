@@ -2,15 +2,13 @@
 #include "berth/load/load_weights.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <mutex>
 
 #include <fmt/format.h>
 
 #include "berth/base/check.h"
 #include "berth/base/strings.h"
-#include "berth/load/quantizer.h"
+#include "berth/load/fill_matrix.h"
 #include "berth/load/row_reader.h"
 
 namespace berth::load {
@@ -22,35 +20,7 @@ using arch::TensorSpec;
 using quant::Codec;
 using quant::Plane;
 
-constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
-constexpr uint64_t kMinChunkBytes = uint64_t{128} << 10;
-
-// Buffers of one thread; grown, never shrunk.
-struct Staging {
-  std::vector<std::byte> raw, scratch;
-  std::vector<float> values;
-};
-
-// First error of several threads.
-class FirstError {
- public:
-  void keep(Status status) {
-    if (status) return;
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::move(status).error();
-    failed_.store(true, std::memory_order_relaxed);
-  }
-  bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  Status take() {
-    if (error_) return *std::move(error_);
-    return {};
-  }
-
- private:
-  std::mutex mutex_;
-  std::optional<Error> error_;
-  std::atomic<bool> failed_{false};
-};
+constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;  // of planes that are tensors of their own
 
 }  // namespace
 
@@ -139,40 +109,14 @@ class Loader {
     }
     if (reader.rows() != to.rows)
       return Error(ErrorCode::kCorruptData, fmt::format("{} rows were expected, the checkpoint gives {}", to.rows, reader.rows()));
-    const bool decode = storage.quantized_on_load || spec.kind == TensorKind::kVector || spec.recipe.add_one ||
-                        reader.dtype() == DType::kF64;
-    Quantizer quantizer(to, r_.quantize_from, r_.devices->cpu().isa());
-    int64_t step = storage.quantized_on_load ? quantizer.row_step() : 1;
-    const uint64_t wide = std::max<uint64_t>(reader.row_bytes(), decode ? static_cast<uint64_t>(to.cols) * 4 : 0);
-    const uint64_t share = wide * static_cast<uint64_t>(to.rows) / static_cast<uint64_t>(4 * r_.pool->size());
-    const uint64_t chunk = std::clamp<uint64_t>(share, kMinChunkBytes, kMaxChunkBytes);
-    step = std::max(step, static_cast<int64_t>(chunk / std::max<uint64_t>(wide, 1)) / step * step);
-    staging_.resize(static_cast<size_t>(r_.pool->size()));
-    FirstError failure;
-    const int64_t chunks = ceil_div(to.rows, step);
-    r_.pool->parallel_for(chunks, 1, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t c = begin; c < end && !failure.failed(); ++c) {
-        const int64_t row = c * step;
-        failure.keep(load_chunk(t, to, reader, decode ? &quantizer : nullptr, row, std::min(step, to.rows - row),
-                                staging_[static_cast<size_t>(thread)]));
-      }
-    });
-    TRY_STATUS(failure.take());
-    if (storage.quantized_on_load) quantizer.finish();
+    FillOptions fill;
+    fill.quantize = storage.quantized_on_load;
+    fill.quantize_from = r_.quantize_from;
+    fill.vector = spec.kind == TensorKind::kVector;
+    fill.add_one = spec.recipe.add_one;
+    fill.isa = r_.devices->cpu().isa();
+    TRY_STATUS(fill_matrix(reader, to, fill, *r_.pool, staging_));
     return {};
-  }
-
-  Status load_chunk(size_t t, const quant::MutablePackedMatrix& to, const RowReader& reader, Quantizer* quantizer, int64_t row, int64_t count, Staging& staging) {
-    const TensorSpec& spec = r_.spec->tensors[t];
-    staging.raw.resize(static_cast<uint64_t>(count) * reader.row_bytes());
-    TRY_STATUS(reader.read(row, count, staging.raw, staging.scratch));
-    if (quantizer == nullptr) return quant::pack_rows(to, reader.dtype(), staging.raw, row, count);
-    staging.values.resize(static_cast<size_t>(count * to.cols));
-    TRY_STATUS(decode_rows(reader.dtype(), staging.raw, staging.values));
-    if (spec.recipe.add_one)
-      for (float& v : staging.values) v = 1.0f + v;
-    if ((*r_.storage)[t].quantized_on_load) return quantizer->rows(row, staging.values);
-    return quant::pack_rows(to, DType::kF32, std::as_bytes(std::span(staging.values)), row, count);
   }
 
   // Planes that are tensors of their own: scales of fp8, int8 and mxfp4, everything of bitsandbytes 4 bit.

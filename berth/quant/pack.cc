@@ -67,7 +67,7 @@ float load_float(DType dtype, const std::byte* p) {
 // `n` floats of `from` at `in` to `to` at `out`: widened exactly or rounded to nearest even.
 void convert_floats(DType from, const std::byte* in, DType to, std::byte* out, uint64_t n) {
   if (from == to) {
-    if (n > 0) std::memcpy(out, in, n * dtype_info(to).block_bytes);
+    if (n > 0 && in != out) std::memcpy(out, in, n * dtype_info(to).block_bytes);  // equal: read in place
     return;
   }
   const uint64_t step = dtype_info(from).block_bytes;

@@ -1,0 +1,141 @@
+// load/fill_matrix.cc — see fill_matrix.h.
+#include "berth/load/fill_matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "berth/base/bytes.h"
+#include "berth/base/check.h"
+
+namespace berth::load {
+namespace {
+
+using quant::Codec;
+
+// First error of several threads.
+class FirstError {
+ public:
+  void keep(Status status) {
+    if (status) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(status).error();
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status take() {
+    if (error_) return *std::move(error_);
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Error> error_;
+  std::atomic<bool> failed_{false};
+};
+
+bool is_encodable(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
+
+// Whether the matrix holds the file's rows of this type byte for byte, one after the other.
+bool is_same_bytes(Codec codec, DType dtype) {
+  return (codec == Codec::kF32 && dtype == DType::kF32) || (codec == Codec::kBF16 && dtype == DType::kBF16) ||
+         (codec == Codec::kF16 && dtype == DType::kF16);
+}
+
+class Filler {
+ public:
+  Filler(const RowReader& reader, const quant::MutablePackedMatrix& to, const FillOptions& options)
+      : reader_(reader),
+        to_(to),
+        o_(options),
+        decode_(options.vector || options.add_one || reader.dtype() == DType::kF64 ||
+                (options.quantize && !is_encodable(reader.dtype()))),
+        straight_(!options.quantize && !decode_ && is_same_bytes(to.format.codec, reader.dtype())) {}
+
+  Result<Filled> fill(ThreadPool& pool, std::vector<Staging>& staging) {
+    CHECK(reader_.rows() == to_.rows);
+    if (o_.quantize) return quantize(pool, staging);
+    const uint64_t row = widest_row_bytes();
+    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<uint64_t>(row, 1)));
+    TRY_STATUS(for_pieces(pool, ceil_div(to_.rows, step), staging, [&](int64_t piece, Staging& s) -> Status {
+      const int64_t begin = piece * step, count = std::min(step, to_.rows - begin);
+      if (straight_) return read_straight(begin, count, s);
+      TRY_STATUS(read(begin, count, s));
+      if (!decode_) return quant::pack_rows(to_, reader_.dtype(), s.raw, begin, count);
+      return quant::pack_rows(to_, DType::kF32, std::as_bytes(std::span(s.values)), begin, count);
+    }));
+    return Filled{};
+  }
+
+ private:
+  uint64_t widest_row_bytes() const {
+    return std::max<uint64_t>(reader_.row_bytes(), decode_ ? static_cast<uint64_t>(to_.cols) * sizeof(float) : 0);
+  }
+
+  // Rows into s.raw, and decoded into s.values where that is wanted.
+  Status read(int64_t begin, int64_t count, Staging& s) const {
+    s.raw.resize(static_cast<uint64_t>(count) * reader_.row_bytes());
+    TRY_STATUS(reader_.read(begin, count, s.raw, s.scratch));
+    if (!decode_) return {};
+    s.values.resize(static_cast<size_t>(count * to_.cols));
+    TRY_STATUS(decode_rows(reader_.dtype(), s.raw, s.values));
+    if (o_.add_one)
+      for (float& v : s.values) v = 1.0f + v;
+    return {};
+  }
+
+  Status read_straight(int64_t begin, int64_t count, Staging& s) const {
+    std::byte* at = to_.planes[static_cast<size_t>(quant::Plane::kCodes)] + static_cast<uint64_t>(begin) * reader_.row_bytes();
+    const std::span<std::byte> out(at, static_cast<uint64_t>(count) * reader_.row_bytes());
+    TRY_STATUS(reader_.read(begin, count, out, s.scratch));
+    return quant::pack_rows(to_, reader_.dtype(), out, begin, count);  // in place: only looks for NaN
+  }
+
+  // Pieces are runs of elements: blocks of 4 bit may straddle rows.
+  Result<Filled> quantize(ThreadPool& pool, std::vector<Staging>& staging) {
+    Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
+    const int64_t elements = to_.rows * to_.cols;
+    const uint64_t element_bytes = decode_ ? sizeof(float) : dtype_info(reader_.dtype()).block_bytes;
+    const int64_t step_elements = quantizer.run_step();
+    const int64_t step =
+        std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / element_bytes) / step_elements) * step_elements;
+    TRY_STATUS(for_pieces(pool, ceil_div(elements, step), staging, [&](int64_t piece, Staging& s) -> Status {
+      const int64_t first = piece * step, count = std::min(step, elements - first);
+      const int64_t begin = first / to_.cols, end = ceil_div(first + count, to_.cols);
+      TRY_STATUS(read(begin, end - begin, s));
+      const uint64_t skip = static_cast<uint64_t>(first - begin * to_.cols) * element_bytes;
+      const std::byte* data = decode_ ? reinterpret_cast<const std::byte*>(s.values.data()) : s.raw.data();
+      return quantizer.run(first, count, decode_ ? DType::kF32 : reader_.dtype(), data + skip);
+    }));
+    quantizer.finish();
+    return Filled{quantizer.met_non_finite()};
+  }
+
+  const RowReader& reader_;
+  const quant::MutablePackedMatrix& to_;
+  const FillOptions& o_;
+  bool decode_, straight_;
+};
+
+}  // namespace
+
+Status for_pieces(ThreadPool& pool, int64_t count, std::vector<Staging>& staging,
+                  FunctionRef<Status(int64_t index, Staging& staging)> task) {
+  staging.resize(std::max(staging.size(), static_cast<size_t>(pool.size())));
+  FirstError failure;
+  pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end && !failure.failed(); ++i)
+      failure.keep(task(i, staging[static_cast<size_t>(thread)]));
+  });
+  return failure.take();
+}
+
+Result<Filled> fill_matrix(const RowReader& reader, const quant::MutablePackedMatrix& to, const FillOptions& options,
+                           ThreadPool& pool, std::vector<Staging>& staging) {
+  return Filler(reader, to, options).fill(pool, staging);
+}
+
+}  // namespace berth::load
