@@ -15,9 +15,9 @@ class Quantize : public Command {
            ".safetensors is one file made from one file, with every 2-D float tensor quantized.\n"
            "Example: berth quantize MODEL model-nf4 --load-in-4bit --bnb-4bit-use-double-quant";
   }
-  void declare(CLI::App& app) override {
+  void declare(Arguments& app) override {
     add_model(app, model_);
-    app.add_option("out", out_, "the folder or .safetensors file to write")->type_name("OUT")->required();
+    app.add_option("OUT", out_, "the folder or .safetensors file to write")->required();
     app.add_option("--max-shard-size", max_shard_size_, "largest file of weights: 5GB, 500MiB")->capture_default_str()->type_name("SIZE")->group("What is written");
     add_options(app, options_);
   }

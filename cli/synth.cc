@@ -15,9 +15,9 @@ class Synth : public Command {
            "Example: berth synth config.json model-nf4 --load-in-4bit --seed 1\n"
            "Example: berth synth config.json model.gguf --gguf q4_k_m";
   }
-  void declare(CLI::App& app) override {
-    app.add_option("config", config_, "a config.json, or a model that has one")->type_name("CONFIG.json")->required();
-    app.add_option("out", out_, "the folder or GGUF file to write")->type_name("OUT")->required();
+  void declare(Arguments& app) override {
+    app.add_option("CONFIG", config_, "a config.json, or a model that has one")->required();
+    app.add_option("OUT", out_, "the folder or GGUF file to write")->required();
     const std::string group = "What is written";
     app.add_option("--gguf", synth_.gguf, "one GGUF file (Llama's shapes): f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k, q4_k_m")->type_name("TYPE")->group(group);
     app.add_option("--seed", synth_.seed, "of the random numbers")->capture_default_str()->type_name("N")->group(group);
