@@ -25,6 +25,7 @@ class Bench : public Command {
     std::vector<engine::BenchRow> rows;
     for (const int64_t threads : threads_) {
       options_.threads = threads;
+      TRY(options_, engine::with_recorded_options(options_));
       TRY(auto opened, engine::open_model(model_, options_, out.log()));
       TRY(auto planned, engine::plan_model(opened, options_));
       TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));

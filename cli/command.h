@@ -16,6 +16,7 @@
 #include "berth/base/result.h"
 #include "berth/engine/generation.h"
 #include "berth/engine/options.h"
+#include "berth/engine/plan_questions.h"
 #include "berth/engine/report.h"
 
 namespace berth::cli {

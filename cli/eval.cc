@@ -23,6 +23,7 @@ class Eval : public Command {
   Status run(const Output& out) override {
     if (tokens_.empty() == text_.empty())
       return Error(ErrorCode::kInvalidArgument, "give either --tokens FILE or --text FILE");
+    TRY(options_, engine::with_recorded_options(options_));
     TRY(auto opened, engine::open_model(model_, options_, out.log()));
     TRY(const std::vector<int32_t> tokens, ids(opened));
     if (options_.ctx_size == 0) options_.ctx_size = static_cast<int64_t>(tokens.size());

@@ -18,6 +18,7 @@ class Inspect : public Command {
     add_options(app, options_);
   }
   Status run(const Output& out) override {
+    TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));
     if (out.json()) {
       JsonWriter w(2);

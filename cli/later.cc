@@ -26,9 +26,7 @@ class Later : public Command {
 }  // namespace
 
 void add_later_commands(std::vector<std::unique_ptr<Command>>& commands) {
-  for (const auto& [name, summary] : {std::pair("compare", "strategies side by side"), {"explain", "why a module is where it is"},
-                                      {"solve", "largest context, least memory..."}, {"diff", "what moved between two plans"},
-                                      {"export", "a plan for another engine"}, {"pull", "fetch from a hub"},
+  for (const auto& [name, summary] : {std::pair("pull", "fetch from a hub"),
                                       {"serve", "an HTTP server"}})
     commands.push_back(std::make_unique<Later>(name, summary));
 }

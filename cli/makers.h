@@ -7,6 +7,11 @@ namespace berth::cli {
 
 std::unique_ptr<Command> make_inspect();
 std::unique_ptr<Command> make_plan();
+std::unique_ptr<Command> make_compare();
+std::unique_ptr<Command> make_explain();
+std::unique_ptr<Command> make_solve();
+std::unique_ptr<Command> make_diff();
+std::unique_ptr<Command> make_export();
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_eval();
 std::unique_ptr<Command> make_verify();

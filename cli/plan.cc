@@ -1,4 +1,8 @@
 // cli/plan.cc — berth plan: where everything goes, before a byte of weights is read.
+#include <fmt/format.h>
+
+#include "berth/base/file.h"
+#include "berth/plan/explain/svg.h"
 #include "makers.h"
 
 namespace berth::cli {
@@ -16,11 +20,21 @@ class PlanCommand : public Command {
   }
   void declare(Arguments& app) override {
     add_model(app, model_);
+    app.add_option("--svg", svg_, "also draw the plan into this SVG file")->type_name("FILE")->group("Output");
+    app.add_option("--html", html_, "also write it as one HTML page (no network needed to view it)")->type_name("FILE")->group("Output");
     add_options(app, options_);
   }
   Status run(const Output& out) override {
+    TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));
     TRY(const auto planned, engine::plan_model(opened, options_));
+    const std::string title = fmt::format("{} ({})", opened.name, opened.spec().architecture);
+    if (!svg_.empty()) {
+      TRY_STATUS(write_file_atomically(svg_, plan::plan_svg(planned.plan, title)));
+    }
+    if (!html_.empty()) {
+      TRY_STATUS(write_file_atomically(html_, plan::plan_html(planned.plan, title)));
+    }
     if (out.json()) {
       JsonWriter w(2);
       engine::write_plan(opened, planned, options_, w);
@@ -34,7 +48,7 @@ class PlanCommand : public Command {
   }
 
  private:
-  std::string model_;
+  std::string model_, svg_, html_;
   engine::Options options_;
 };
 

@@ -33,6 +33,7 @@ class Run : public Command {
       std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
       generation_.prompt = std::move(text);
     }
+    TRY(options_, engine::with_recorded_options(options_));
     TRY(auto opened, engine::open_model(model_, options_, out.log()));
     TRY(auto planned, engine::plan_model(opened, options_));
     for (const std::string& note : opened.notes) out.note(note);

@@ -8,6 +8,7 @@
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
 #include "berth/device/probe.h"
+#include "berth/engine/plan_questions.h"
 #include "berth/machine/machine.h"
 #include "berth/plan/device_map.h"
 #include "berth/plan/map_check.h"
@@ -18,26 +19,6 @@ namespace {
 Status positive(std::string_view option, int64_t value, int64_t most) {
   if (value >= 1 && value <= most) return {};
   return Error(ErrorCode::kInvalidArgument, fmt::format("--{} must be between 1 and {}, not {}", option, most, value));
-}
-
-Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& o) {
-  constexpr int64_t kMost = int64_t{1} << 24;
-  sizing::RunShape shape;
-  const int64_t longest = model.spec().max_position > 0 ? model.spec().max_position : 4096;
-  shape.ctx_size = o.ctx_size == 0 ? std::min<int64_t>(4096, longest) : o.ctx_size;
-  TRY_STATUS(positive("ctx-size", shape.ctx_size, kMost));
-  TRY_STATUS(positive("batch", o.batch, 65536));
-  TRY_STATUS(positive("prefill-chunk", o.prefill_chunk, kMost));
-  shape.batch = o.batch;
-  shape.prefill_chunk = std::min(o.prefill_chunk, shape.ctx_size);
-  shape.logit_rows = std::max<int64_t>(shape.batch, 1);
-  shape.kv_dtype = model.kv_dtype;
-  if (o.numerics != "exact" && o.numerics != "int8")
-    return Error(ErrorCode::kInvalidArgument, fmt::format("--numerics must be exact or int8, not {}", quoted(o.numerics)));
-  shape.int8_numerics = o.numerics == "int8";
-  TRY_STATUS(parse_isa(o.isa));  // whether this CPU has it matters to running alone
-  shape.threads = chosen_threads(o);
-  return shape;
 }
 
 Error later(std::string_view what) {
@@ -92,6 +73,10 @@ plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, c
         if (options.load_in_4bit || options.load_in_8bit || model.quantization() != "none") return std::nullopt;
         changed.load_in_8bit = true;
         break;
+      case Kind::kQuantizeExperts:
+        if (options.quantize_experts || !model.quantize_to) return std::nullopt;
+        changed.quantize_experts = true;
+        break;
       case Kind::kKvDtype: out.shape.kv_dtype = change.kv_dtype; break;
       case Kind::kCtxSize:
         out.shape.ctx_size = change.value;
@@ -102,7 +87,7 @@ plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, c
     }
     sizing::UnitOptions units;
     units.whole_layers = options.target == "transformers";
-    if (change.kind != Kind::kLoadIn4Bit && change.kind != Kind::kLoadIn8Bit) {
+    if (change.kind != Kind::kLoadIn4Bit && change.kind != Kind::kLoadIn8Bit && change.kind != Kind::kQuantizeExperts) {
       out.units = sizing::make_units(model.spec(), model.storage, out.shape, units);
       return out;
     }
@@ -114,6 +99,26 @@ plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, c
 }
 
 }  // namespace
+
+Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& o) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  sizing::RunShape shape;
+  const int64_t longest = model.spec().max_position > 0 ? model.spec().max_position : 4096;
+  shape.ctx_size = o.ctx_size == 0 ? std::min<int64_t>(4096, longest) : o.ctx_size;
+  TRY_STATUS(positive("ctx-size", shape.ctx_size, kMost));
+  TRY_STATUS(positive("batch", o.batch, 65536));
+  TRY_STATUS(positive("prefill-chunk", o.prefill_chunk, kMost));
+  shape.batch = o.batch;
+  shape.prefill_chunk = std::min(o.prefill_chunk, shape.ctx_size);
+  shape.logit_rows = std::max<int64_t>(shape.batch, 1);
+  shape.kv_dtype = model.kv_dtype;
+  if (o.numerics != "exact" && o.numerics != "int8")
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--numerics must be exact or int8, not {}", quoted(o.numerics)));
+  shape.int8_numerics = o.numerics == "int8";
+  TRY_STATUS(parse_isa(o.isa));  // whether this CPU has it matters to running alone
+  shape.threads = chosen_threads(o);
+  return shape;
+}
 
 Result<Isa> chosen_isa(const Options& options) {
   TRY(const Isa isa, parse_isa(options.isa));
@@ -161,35 +166,50 @@ Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& o) {
   return in;
 }
 
-Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
-  if (!o.compat.empty()) return later("--compat");
-  if (o.purpose == "training") return later("--for training");
-  if (o.purpose != "inference") return Error(ErrorCode::kInvalidArgument, fmt::format("--for must be inference or training, not {}", quoted(o.purpose)));
-  if (!o.plan.empty()) return later("--plan");
-  PlannedModel out;
-  TRY(out.inputs, plan_inputs(model, o));
+Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInputs& inputs, const Options& o) {
   plan::PlanRequest request;
-  request.assign = {&out.inputs.units, &out.inputs.machine, out.inputs.budgets.devices, out.inputs.shape, ""};
+  request.assign = {&inputs.units, &inputs.machine, inputs.budgets.devices, inputs.shape, ""};
+  request.strategy = o.device_map;
   TRY(request.pins, parse_pins(o));
   request.offload = !o.no_offload;
   request.effort = o.plan_effort;
-  request.with_change = units_under(model, o, out.inputs.shape);
+  request.with_change = units_under(model, o, inputs.shape);
   if (o.target == "transformers") request.target = plan::Target::kTransformers;
   else if (o.target == "llama.cpp") request.target = plan::Target::kLlamaCpp;
   else if (o.target != "berth")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--target must be berth, transformers or llama.cpp, not {}", quoted(o.target)));
+  request.assign.target = request.target;
   // Running does not bring weights over yet; what only is planned for may.
-  request.stream = o.target == "transformers";
+  request.stream = request.assign.stream = o.target == "transformers";
   if (o.tables == "accelerator") request.tables = plan::TablePlacement::kAccelerator;
   else if (o.tables != "auto")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
+  return request;
+}
+
+Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
+  if (!o.compat.empty()) return later("--compat");
+  if (o.purpose == "training") return later("--for training");
+  if (o.purpose != "inference") return Error(ErrorCode::kInvalidArgument, fmt::format("--for must be inference or training, not {}", quoted(o.purpose)));
+  PlannedModel out;
+  TRY(out.inputs, plan_inputs(model, o));
+  TRY(const plan::PlanRequest request, plan_request(model, out.inputs, o));
+  if (!o.plan.empty()) {
+    TRY(const plan::PlanDocument document, read_plan_file(o.plan));
+    auto adopted = plan::adopt_plan(document, request.assign, model.checkpoint->fingerprint());
+    if (adopted) {
+      out.plan = *std::move(adopted);
+      return out;
+    }
+    if (!o.replan) return adopted.error().with_context("plan " + quoted(o.plan));
+    out.inputs.notes.push_back("Planned anew: " + adopted.error().message);
+  }
   TRY(const auto map, custom_map(o, out.inputs.machine));
   if (map) {
     TRY(const auto checked, plan::check_device_map(model.description.tree, *map, out.inputs.machine));
     out.inputs.notes.insert(out.inputs.notes.end(), checked.notes.begin(), checked.notes.end());
     TRY(out.plan, plan::plan_from_map(request, checked.map));
   } else {
-    request.strategy = o.device_map;
     TRY(out.plan, plan::make_plan(request));
   }
   return out;

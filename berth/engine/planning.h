@@ -33,8 +33,12 @@ struct PlannedModel {
 // Errors: kInvalidArgument naming the option.
 Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& options);
 
-// Errors: kDoesNotFit, kInvalidArgument, kNotAvailable ("unsupported": options of a later version).
+// With options.plan, the recorded plan, if it is for this checkpoint and machine (give the options that with_recorded_options
+// made). Errors: kDoesNotFit, kInvalidArgument, kNotAvailable ("unsupported": options of a later version).
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& options);
+
+// Context, batch, chunk and cache type of these options. Errors: kInvalidArgument naming the option.
+Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& options);
 
 // The machine of --machine, --emulate, or what is found; without caps applied.
 Result<machine::Machine> find_machine(const Options& options, std::vector<std::string>& notes);

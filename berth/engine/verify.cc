@@ -2,6 +2,7 @@
 #include "berth/engine/verify.h"
 
 #include "berth/base/strings.h"
+#include "berth/engine/plan_questions.h"
 
 namespace berth::engine {
 
@@ -9,9 +10,12 @@ Result<Verification> verify(const std::string& model, const std::vector<std::str
                             const GenerationOptions& generation, const Log& log) {
   Verification out;
   for (const std::string& map : maps) {
-    Options o = options;
-    o.device_map = map;
+    Options asked = options;
     const auto one = [&]() -> Result<VerifyRun> {
+      // A PLAN document, or a strategy, a device, a map.
+      if (map.ends_with(".json") && is_plan_file(map)) asked.plan = map;
+      else asked.device_map = map;
+      TRY(const Options o, with_recorded_options(asked));
       TRY(OpenedModel opened, open_model(model, o, log));
       TRY(PlannedModel planned, plan_model(opened, o));
       TRY(auto running, load_model(opened, std::move(planned), o, log));

@@ -15,7 +15,9 @@ namespace berth::plan {
 namespace {
 
 CostModel model_of(const AssignRequest& r) {
-  return CostModel::make(*r.units, *r.machine, r.budgets, r.shape, Rules{});
+  Rules rules;
+  rules.target = r.target;
+  return CostModel::make(*r.units, *r.machine, r.budgets, r.shape, rules);
 }
 
 Placement placement_of(const AssignRequest& r, std::span<const Assignment> assignments) {

@@ -36,6 +36,7 @@ struct AssignRequest {
   std::string strategy;
   // For prefill, whether what computes on the cpu may be brought to an accelerator where that is faster.
   bool stream = false;
+  Target target = Target::kBerth;  // what runs it: decides what tables off the cards cost
 };
 
 // Bytes that each device holds under an assignment, budgets aside.

@@ -591,6 +591,9 @@ Result<Plan> adopt_plan(const PlanDocument& document, const AssignRequest& reque
     if (use != nullptr && use->machine_id != request.machine->devices[*d].id)
       return differs("machine", fmt::format("{} as device {}", quoted(use->machine_id), id),
                      quoted(request.machine->devices[*d].id));
+    if (use != nullptr && request.machine->devices[*d].is_accelerator() && use->budget_bytes != request.budgets[*d].budget_bytes)
+      return differs("machine", fmt::format("device {} with {} bytes", id, use->budget_bytes),
+                     fmt::format("{} bytes", request.budgets[*d].budget_bytes));
     return *d;
   };
   std::vector<Assignment> assignments;

@@ -45,6 +45,7 @@ class Remedies {
       try_change(kv, "a KV cache in float16", "--kv-dtype float16");
     try_change({Change::Kind::kLoadIn8Bit, 0, DType::kF16}, "weights in 8 bit", "--load-in-8bit");
     try_change({Change::Kind::kLoadIn4Bit, 0, DType::kF16}, "weights in 4 bit", "--load-in-4bit");
+    try_change({Change::Kind::kQuantizeExperts, 0, DType::kF16}, "fused experts quantized as well", "--quantize-experts");
     more_memory();
     return std::move(found_);
   }
@@ -224,7 +225,7 @@ class Refusal {
 
   Error make() const {
     Shortage s = search_.proof == Proof::kUnit                  ? of_unit()
-                 : search_.proof == Proof::kVolume && exceeds() ? of_volume()
+                 : search_.proof == Proof::kVolume ? of_volume()
                                                                 : of_search();
     s.proof = search_.proof;
     const std::vector<Remedy> remedies = find_remedies(r_, rules_);
@@ -251,7 +252,6 @@ class Refusal {
   bool is_choice(int d) const {
     return m_.device(d).usable && (rules_.offload || !m_.has_accelerator() || m_.device(d).accelerator);
   }
-  bool exceeds() const { return search_.volume_needed > search_.volume_available; }
 
   std::string text(const Shortage& s, uint64_t missing) const {
     const std::string sizes = fmt::format("{} needed, {} there, {} missing", format_bytes(s.needed),
@@ -267,7 +267,7 @@ class Refusal {
             s.device, sizes, quoted(s.module));
       case Proof::kRuns:
         return fmt::format(
-            "no placement fits (all were tried): least is missing on device {}: {}; the largest module is {}", s.device,
+            "no placement fits, which is proven: least is missing on device {}: {}; the largest module is {}", s.device,
             sizes, quoted(s.module));
       default:
         return fmt::format(

@@ -138,6 +138,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
   PlanRequest named = request;
   named.assign.strategy = request.strategy == "auto" ? "best" : request.strategy;
   named.assign.stream = request.stream;
+  named.assign.target = request.target;
   const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
                                           request.assign.shape, rules);
   std::vector<std::string> warnings;
@@ -176,6 +177,7 @@ Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
   PlanRequest named = request;
   named.assign.strategy = "custom";
   named.assign.stream = request.stream;
+  named.assign.target = request.target;
   std::vector<Assignment> assignments;
   for (size_t u = 0; u < table.units.size(); ++u) {
     const bool is_table = static_cast<int32_t>(u) >= table.chain_size;

@@ -28,7 +28,7 @@ struct Pin {
 
 // A change that a refusal may propose.
 struct Change {
-  enum class Kind { kLoadIn4Bit, kLoadIn8Bit, kKvDtype, kCtxSize, kBatch, kPrefillChunk };
+  enum class Kind { kLoadIn4Bit, kLoadIn8Bit, kQuantizeExperts, kKvDtype, kCtxSize, kBatch, kPrefillChunk };
   Kind kind = Kind::kCtxSize;
   int64_t value = 0;             // kCtxSize, kBatch, kPrefillChunk
   DType kv_dtype = DType::kF16;  // kKvDtype

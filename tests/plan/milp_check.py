@@ -153,8 +153,11 @@ def main():
             if good is False and d["fits"] and not d["optimal"]:
                 good = d["bound_ps"] <= time + slack and time <= d["time_ps"] + slack
                 kind = "bounded"
+        elif not d["fits"]:
+            good = time is None  # neither found a plan
+            kind = "bounded"
         else:
-            good = d["fits"] and bound * 1e6 <= d["time_ps"] + slack and (time is None or d["bound_ps"] <= time + slack)
+            good = bound * 1e6 <= d["time_ps"] + slack and (time is None or d["bound_ps"] <= time + slack)
             kind = "bounded"
         equal += good and kind == "equal"
         bounded += good and kind == "bounded"

@@ -202,7 +202,7 @@ class BestSearch {
   }
 
   bool scatter(bool by_rule, bool complete) {
-    if (r_.bound_any_ps >= kNoWalk && complete) {
+    if (r_.bound_any_ps >= kNoWalk && complete) {  // priced, all placements need more than there is
       r_.proof = Proof::kRuns;
       return false;
     }

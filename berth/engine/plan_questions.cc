@@ -1,0 +1,189 @@
+// engine/plan_questions.cc — see plan_questions.h.
+#include "berth/engine/plan_questions.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "berth/base/file.h"
+#include "berth/base/strings.h"
+
+namespace berth::engine {
+namespace {
+
+constexpr size_t kMostPlanBytes = size_t{256} << 20;
+
+// Sets one option from its recorded JSON; false where the type differs.
+template <typename T>
+bool set_from(JsonView json, T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    const auto v = json.as_string();
+    if (v) value = std::string(*v);
+    return v.has_value();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    const auto v = json.as_bool();
+    if (v) value = *v;
+    return v.has_value();
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    const auto v = json.as_int64();
+    if (v) value = *v;
+    return v.has_value();
+  } else if constexpr (std::is_same_v<T, double>) {
+    const auto v = json.as_double();
+    if (v) value = *v;
+    return v.has_value();
+  } else {
+    if (!json.is_array()) return false;
+    value.clear();
+    for (const JsonView item : json.elements()) {
+      const auto text = item.as_string();
+      if (!text) return false;
+      value.emplace_back(*text);
+    }
+    return true;
+  }
+}
+
+}  // namespace
+
+Result<plan::PlanDocument> read_plan_file(const std::string& path) {
+  TRY(const std::string text, read_file(path, kMostPlanBytes));
+  auto document = plan::parse_plan(text);
+  if (!document) return document.error().with_context("reading plan " + quoted(path));
+  return document;
+}
+
+bool is_plan_file(const std::string& path) {
+  const auto text = read_file(path, kMostPlanBytes);
+  if (!text) return false;
+  const auto document = JsonDocument::parse(*text);
+  return document && document->root().is_object() && document->root()["format"].is_string();
+}
+
+Result<Options> with_recorded_options(const Options& given) {
+  if (given.plan.empty()) return given;
+  TRY(const plan::PlanDocument document, read_plan_file(given.plan));
+  TRY(const JsonDocument recorded, JsonDocument::parse(document.options));
+  Options out;
+  std::optional<Error> error;
+  visit_options(out, [&](const OptionInfo& info, auto& value) {
+    const JsonView json = recorded.root()[info.name];
+    if (!error && json.valid() && !set_from(json, value))
+      error = Error(ErrorCode::kInvalidArgument, fmt::format("plan {}: the recorded option {} has the wrong type: {}", quoted(given.plan), info.name,
+                                                             escaped(json.text())));
+  });
+  if (error) return *std::move(error);
+  // The run's shape is the plan's, also where it was a default of the model.
+  out.ctx_size = document.plan.shape.ctx_size;
+  out.batch = document.plan.shape.batch;
+  out.kv_dtype = std::string(dtype_info(document.plan.shape.kv_dtype).torch);
+  out.prefill_chunk = document.plan.shape.prefill_chunk;
+  // What is given now wins where it says anything.
+  const Options defaults;
+  std::vector<std::string> changed;
+  visit_options(given, [&](const OptionInfo& info, const auto& value) {
+    visit_options(defaults, [&](const OptionInfo& other, const auto& standard) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(standard)>>)
+        if (info.name == other.name && !(value == standard)) changed.emplace_back(info.name);
+    });
+  });
+  visit_options(out, [&](const OptionInfo& info, auto& value) {
+    if (std::find(changed.begin(), changed.end(), info.name) == changed.end()) return;
+    visit_options(given, [&](const OptionInfo& other, const auto& now) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(now)>>)
+        if (info.name == other.name) value = now;
+    });
+  });
+  out.plan = given.plan;
+  return out;
+}
+
+Result<std::vector<plan::ComparedPlan>> compare_plans(const OpenedModel& model, const PlanInputs& inputs, const Options& options) {
+  TRY(plan::PlanRequest request, plan_request(model, inputs, options));
+  std::vector<std::string> names;
+  for (const std::string_view name : plan::strategy_names())
+    if (name != "auto") names.emplace_back(name);
+  return plan::compare(names, [&](const std::string& strategy) {
+    request.strategy = strategy;
+    return plan::make_plan(request);
+  });
+}
+
+Result<plan::Solution> solve_question(const OpenedModel& model, const Options& options, plan::Question question) {
+  TRY(const PlanInputs base, plan_inputs(model, options));
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const auto plan_of = [&](const PlanInputs& inputs) -> Result<plan::Plan> {
+    TRY(plan::PlanRequest request, plan_request(model, inputs, options));
+    request.strategy = "best";
+    request.effort = std::min<int64_t>(request.effort, 50000);
+    request.with_change = nullptr;  // a refusal is an answer here
+    return plan::make_plan(request);
+  };
+  const auto with_options = [&](const Options& changed) -> Result<plan::Plan> {
+    PlanInputs inputs = base;
+    TRY(inputs.shape, run_shape(model, changed));
+    sizing::UnitOptions units;
+    units.whole_layers = options.target == "transformers";
+    inputs.units = sizing::make_units(model.spec(), model.storage, inputs.shape, units);
+    return plan_of(inputs);
+  };
+  const std::vector<size_t> accelerators = base.machine.accelerators();
+  Options changed = options;
+  switch (question) {
+    case plan::Question::kMaxCtx: {
+      const int64_t longest = model.spec().max_position > 0 ? model.spec().max_position : int64_t{1} << 20;
+      return plan::solve(question, 1, longest, 1, [&](int64_t value) {
+        changed.ctx_size = value;
+        return with_options(changed);
+      });
+    }
+    case plan::Question::kMaxBatch:
+      return plan::solve(question, 1, 4096, 1, [&](int64_t value) {
+        changed.batch = value;
+        return with_options(changed);
+      });
+    case plan::Question::kMinVram: {
+      if (accelerators.empty()) return Error(ErrorCode::kInvalidArgument, "solve min-vram: the machine has no accelerator", {"--emulate 2x1GiB says how many there are."});
+      uint64_t all = 0, largest = 0;
+      for (const sizing::Unit& u : base.units.units) {
+        all += u.stored_bytes_512 + u.kv_bytes;
+        largest = std::max(largest, u.workspace_bytes + 2 * u.grain_bytes);
+      }
+      uint64_t overhead = 0;
+      for (const size_t d : accelerators) overhead = std::max(overhead, base.machine.devices[d].overhead_bytes + (uint64_t{1} << 28));
+      const auto most = static_cast<int64_t>((all + largest + overhead + all / 50) / kMiB + 2) * kMiB;
+      return plan::solve(question, kMiB, most, kMiB, [&](int64_t value) -> Result<plan::Plan> {
+        PlanInputs inputs = base;
+        machine::MemoryCaps caps;
+        for (const size_t d : accelerators) {
+          inputs.machine.devices[d].memory_bytes = static_cast<uint64_t>(value);
+          inputs.machine.devices[d].memory_known = true;
+        }
+        for (size_t d = 0; d < base.budgets.devices.size(); ++d)
+          if (!base.machine.devices[d].is_accelerator() && base.budgets.devices[d].capped)
+            caps.entries.push_back({base.budgets.devices[d].map_name, base.budgets.devices[d].budget_bytes});
+        machine::Margin margin;
+        if (!options.margin.empty()) {
+          TRY(margin, machine::parse_margin(options.margin));
+        }
+        TRY(inputs.budgets, machine::device_budgets(inputs.machine, caps, margin));
+        return plan_of(inputs);
+      });
+    }
+    case plan::Question::kMinDevices:
+      if (accelerators.empty()) return Error(ErrorCode::kInvalidArgument, "solve min-devices: the machine has no accelerator");
+      return plan::solve(question, 0, static_cast<int64_t>(accelerators.size()), 1, [&](int64_t value) {
+        PlanInputs inputs = base;
+        for (size_t k = static_cast<size_t>(value); k < accelerators.size(); ++k) {
+          machine::DeviceBudget& b = inputs.budgets.devices[accelerators[k]];
+          b.left_out = true;
+          b.budget_bytes = b.overhead_bytes = b.margin_bytes = 0;
+        }
+        return plan_of(inputs);
+      });
+  }
+  return Error(ErrorCode::kInternal, "solve: unknown question");
+}
+
+}  // namespace berth::engine

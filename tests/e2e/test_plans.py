@@ -1,0 +1,113 @@
+"""Plans as files: read back, compared, explained, exported, drawn."""
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+from berth_command import STORIES, CommandTest, berth
+
+SMALL = ("--emulate", "1x1MiB,1x1600KiB", "-c", "128")
+
+
+class Plans(CommandTest):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def plan_file(self, name, *options):
+        text = self.succeeds("plan", STORIES, *options, "--json").out
+        Path(self.path(name)).write_text(text)
+        return self.path(name)
+
+    def test_runs_as_recorded(self):
+        plan = self.plan_file("plan.json", *SMALL, "--no-offload")
+        recorded = json.loads(Path(plan).read_text())
+        again = self.succeeds("plan", STORIES, "--plan", plan, "--json").json()
+        for key in ("units", "strategy", "certificate"):
+            self.assertEqual(again[key], recorded[key])
+        ran = self.succeeds("run", STORIES, "--plan", plan, "-p", "Once", "-n", "4", "--json").json()
+        by_hand = self.succeeds("run", STORIES, *SMALL, "--no-offload", "-p", "Once", "-n", "4", "--json").json()
+        self.assertEqual(ran["logits_hash"], by_hand["logits_hash"])
+        self.assertEqual(ran["hf_device_map"], recorded["device_map"])
+        verified = self.succeeds("verify", STORIES, plan, "cpu", "-n", "4", "--json").json()
+        self.assertTrue(verified["identical"])
+
+    def test_for_another_run_is_refused_by_name(self):
+        plan = self.plan_file("plan.json", *SMALL)
+        error = self.fails(2, "invalid_argument", "plan", STORIES, "--plan", plan, "-c", "64")
+        self.assertIn("context", error["message"])
+        self.succeeds("plan", STORIES, "--plan", plan, "-c", "64", "--replan")
+        document = json.loads(Path(plan).read_text())
+        document["inputs"]["checkpoint"] = "0" * 32
+        Path(plan).write_text(json.dumps(document))
+        self.assertIn("checkpoint", self.fails(2, "invalid_argument", "plan", STORIES, "--plan", plan)["message"])
+        document["format"] = "berth-plan-9"
+        Path(plan).write_text(json.dumps(document))
+        self.assertIn("berth-plan-9", self.fails(2, "invalid_argument", "plan", STORIES, "--plan", plan)["message"])
+
+    def test_compare_lists_strategies(self):
+        rows = self.succeeds("compare", STORIES, *SMALL, "--json").json()
+        self.assertEqual([r["strategy"] for r in rows][0], "best")
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertTrue(row["fits"])
+            self.assertNotIn("units", row)
+            self.assertIn("estimate", row)
+        self.assertIn("* best", self.succeeds("compare", STORIES, *SMALL).out)
+        refused = self.succeeds("compare", STORIES, "--emulate", "1x600KiB", "--no-offload", "--json").json()
+        self.assertFalse(refused[0]["fits"])
+        self.assertEqual(refused[0]["error"]["code"], "does_not_fit")
+
+    def test_explain_names_what_moving_costs(self):
+        plan = self.plan_file("plan.json", *SMALL)
+        answer = self.succeeds("explain", plan, "model.layers.1.mlp", "--json").json()
+        self.assertTrue(answer["reason"])
+        self.assertGreaterEqual(len(answer["alternatives"]), 2)
+        for other in answer["alternatives"]:
+            self.assertLessEqual({"device", "fits", "delta_bytes", "delta_decode_s"}, other.keys())
+        self.assertIn("model.layers.1.mlp", self.succeeds("explain", plan, "model.layers.1.mlp").out)
+        self.assertIn("layer", self.succeeds("explain", plan).out)
+        self.assertIn("did you mean", self.fails(2, "invalid_argument", "explain", plan, "model.layers.1.mlq")["message"])
+
+    def test_solve_is_proved_at_the_answer(self):
+        for question, unit in (("max-ctx", "tokens"), ("max-batch", "sequences"), ("min-vram", "bytes"), ("min-devices", "accelerators")):
+            answer = self.succeeds("solve", STORIES, question, *SMALL, "--max-memory", "cpu=0,0=1MiB,1=1600KiB", "--json").json()
+            self.assertEqual((answer["question"], answer["unit"]), (question, unit))
+            if answer["binding"] is not None:
+                self.assertTrue(answer["binding"]["reason"])
+        longest = self.succeeds("solve", STORIES, "max-batch", *SMALL, "--max-memory", "cpu=0,0=1MiB,1=1600KiB", "--json").json()["answer"]
+        common = ("plan", STORIES, *SMALL, "--max-memory", "cpu=0,0=1MiB,1=1600KiB")
+        self.succeeds(*common, "--batch", str(longest))
+        self.check(berth(*common, "--batch", str(longest + 1)), 3)
+        self.assertIn("max-ctx", self.fails(2, "invalid_argument", "solve", STORIES, "max-context")["message"])
+
+    def test_diff_lists_what_moved(self):
+        before = self.plan_file("before.json", *SMALL)
+        after = self.plan_file("after.json", *SMALL, "--pin", "model.layers.0.mlp=cpu")
+        moved = self.succeeds("diff", before, after, "--json").json()
+        self.assertTrue(any(m["path"] == "model.layers.0.mlp" and m["to"] == "cpu" for m in moved))
+        self.assertEqual(self.succeeds("diff", before, before, "--json").json(), [])
+
+    def test_export_is_what_the_target_reads(self):
+        plan = self.plan_file("plan.json", *SMALL)
+        for target in ("transformers", "accelerate"):
+            text = self.succeeds("export", plan, "--to", target).out
+            compile(text, target, "exec")
+            self.assertIn("device_map", text)
+        self.assertIn("--fit off", self.succeeds("export", plan, "--to", "llama.cpp").out)
+        self.assertIn("vllm serve", self.succeeds("export", plan, "--to", "vllm").out)
+
+    def test_pictures_are_complete_documents(self):
+        svg, html = self.path("plan.svg"), self.path("plan.html")
+        self.succeeds("plan", STORIES, *SMALL, "--svg", svg, "--html", html)
+        import xml.etree.ElementTree
+        xml.etree.ElementTree.parse(svg)
+        self.assertIn("<svg", Path(html).read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
