@@ -1,6 +1,6 @@
 // cli/diff.cc — berth diff: what moved between two plans, and what that changes.
-#include "berth/plan/explain/diff.h"
 
+#include "berth/engine/plan_questions.h"
 #include "makers.h"
 
 namespace berth::cli {

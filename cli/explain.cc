@@ -1,5 +1,5 @@
 // cli/explain.cc — berth explain: why a module is where it is, and what any other device would make of it.
-#include "berth/plan/explain/explain.h"
+#include "berth/engine/plan_questions.h"
 #include "makers.h"
 
 namespace berth::cli {

@@ -1,6 +1,6 @@
 // cli/export.cc — berth export: a plan in another engine's words.
-#include "berth/plan/explain/export.h"
 
+#include "berth/engine/plan_questions.h"
 #include "makers.h"
 
 namespace berth::cli {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "berth/base/file.h"
-#include "berth/plan/explain/svg.h"
+#include "berth/engine/plan_questions.h"
 #include "makers.h"
 
 namespace berth::cli {

@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "berth/plan/explain/diff.h"
+#include "berth/plan/explain/explain.h"
+#include "berth/plan/explain/export.h"
+#include "berth/plan/explain/svg.h"
 #include "berth/engine/planning.h"
 #include "berth/plan/explain/compare.h"
 #include "berth/plan/explain/solve.h"

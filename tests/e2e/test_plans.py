@@ -86,7 +86,7 @@ class Plans(CommandTest):
         self.assertIn("max-ctx", self.fails(2, "invalid_argument", "solve", STORIES, "max-context")["message"])
 
     def test_diff_lists_what_moved(self):
-        before = self.plan_file("before.json", *SMALL)
+        before = self.plan_file("before.json", *SMALL, "--pin", "model.layers.0.mlp=0")
         after = self.plan_file("after.json", *SMALL, "--pin", "model.layers.0.mlp=cpu")
         moved = self.succeeds("diff", before, after, "--json").json()
         self.assertTrue(any(m["path"] == "model.layers.0.mlp" and m["to"] == "cpu" for m in moved))

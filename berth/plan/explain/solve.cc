@@ -32,8 +32,8 @@ Result<Question> parse_question(std::string_view text) {
     names.emplace_back(q.name);
   }
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("solve: there is no question {}{}", quoted(text), did_you_mean(text, names)),
-               {"Questions are " + join(names, ", ") + "."});
+               fmt::format("solve: there is no question {}{}; there are {}", quoted(text), did_you_mean(text, names),
+                           join(names, ", ")));
 }
 
 Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const PlanAt& plan) {
