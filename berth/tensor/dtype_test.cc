@@ -41,6 +41,7 @@ TEST(Float16, RoundTripsEveryPattern) {
   }
 }
 
+#ifndef __clang__  // clang 14 has no _Float16 on x86-64
 TEST(Float16, RoundsToNearestEvenAsTheCompilerDoes) {
   uint32_t s = 1;
   for (int i = 0; i < 2000000; ++i) {
@@ -51,6 +52,7 @@ TEST(Float16, RoundsToNearestEvenAsTheCompilerDoes) {
     ASSERT_EQ(f32_to_f16(f), std::bit_cast<uint16_t>(h)) << f;
   }
 }
+#endif
 
 }  // namespace
 }  // namespace berth
