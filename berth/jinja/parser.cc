@@ -11,7 +11,8 @@
 namespace berth::jinja {
 namespace {
 
-constexpr uint32_t kMaxTreeDepth = 300;
+constexpr uint32_t kMaxTreeDepth = 300;    // of the tree: long chains of operators, filters, elif
+constexpr uint32_t kMaxParserDepth = 100;  // brackets and blocks in one another; Python's Jinja ends near 70
 
 using Made = Result<ExpressionPtr>;
 
@@ -122,7 +123,7 @@ class Parser {
   // Statements up to a block that opens with one of `ends`, whose name stays the current token.
   Result<Body> statements(const std::vector<std::string_view>& ends) {
     const Level level(level_);
-    if (level_ > kMaxTreeDepth) return fail("statements are nested deeper than 300");
+    if (level_ > kMaxParserDepth) return fail("statements are nested deeper than 100");
     Body body;
     const uint32_t opened = now().line;
     while (true) {
@@ -240,26 +241,32 @@ class Parser {
   }
 
   Result<StatementPtr> if_tag(StatementPtr s) {
-    s->kind = StatementKind::kIf;
-    TRY(auto condition, tuple(false));
-    s->expressions.push_back(std::move(condition));
+    std::vector<StatementPtr> branches;  // "if", then every "elif"
+    branches.push_back(std::move(s));
+    std::string which = "elif";
     ++conditional_;
-    std::string which;
-    TRY(s->body, body_until({"elif", "else", "endif"}, &which));
-    if (which == "elif") {
-      auto inner = statement(StatementKind::kIf);
-      const Level level(level_);
-      if (level_ > kMaxTreeDepth) return fail("an 'if' has more than 300 branches");
-      TRY(inner, if_tag(std::move(inner)));
-      TRY(inner, finished(std::move(inner)));
-      s->otherwise.push_back(std::move(inner));
-    } else if (which == "else") {
-      TRY(s->otherwise, whole_body("endif"));
+    while (true) {
+      Statement& branch = *branches.back();
+      branch.kind = StatementKind::kIf;
+      TRY(auto condition, tuple(false));
+      branch.expressions.push_back(std::move(condition));
+      TRY(branch.body, body_until({"elif", "else", "endif"}, &which));
+      if (which != "elif") break;
+      branches.push_back(statement(StatementKind::kIf));
+    }
+    if (which == "else") {
+      TRY(branches.back()->otherwise, whole_body("endif"));
     } else {
       TRY_STATUS(end_of_tag());
     }
     --conditional_;
-    return s;
+    // An "elif" is an "if" in the "else" of the one before it.
+    while (branches.size() > 1) {
+      TRY(auto last, finished(std::move(branches.back())));
+      branches.pop_back();
+      branches.back()->otherwise.push_back(std::move(last));
+    }
+    return std::move(branches.front());
   }
 
   Result<StatementPtr> for_tag(StatementPtr s) {
@@ -402,7 +409,7 @@ class Parser {
 
   Made expression() {
     const Level level(level_);
-    if (level_ > kMaxTreeDepth) return fail("an expression is nested deeper than 300");
+    if (level_ > kMaxParserDepth) return fail("an expression is nested deeper than 100");
     return conditional();
   }
 
@@ -436,7 +443,7 @@ class Parser {
   // In "for x in a if b", the "if" belongs to the loop.
   Made without_conditional() {
     const Level level(level_);
-    if (level_ > kMaxTreeDepth) return fail("an expression is nested deeper than 300");
+    if (level_ > kMaxParserDepth) return fail("an expression is nested deeper than 100");
     return logical_or();
   }
 
@@ -478,7 +485,7 @@ class Parser {
   Made logical_not() {
     if (now().is_name("not")) {
       const Level level(level_);
-      if (level_ > kMaxTreeDepth) return fail("an expression is nested deeper than 300");
+      if (level_ > kMaxParserDepth) return fail("an expression is nested deeper than 100");
       advance();
       TRY(auto e, logical_not());
       return unary(ExpressionKind::kNot, std::move(e));
@@ -556,7 +563,7 @@ class Parser {
   Made signed_value(bool with_filter) {
     if (now().is_op("-") || now().is_op("+")) {
       const Level level(level_);
-      if (level_ > kMaxTreeDepth) return fail("an expression is nested deeper than 300");
+      if (level_ > kMaxParserDepth) return fail("an expression is nested deeper than 100");
       const bool minus = now().is_op("-");
       advance();
       TRY(auto e, signed_value(false));
@@ -646,7 +653,7 @@ class Parser {
 
   Made parenthesized() {
     const Level level(level_);
-    if (level_ > kMaxTreeDepth) return fail("an expression is nested deeper than 300");
+    if (level_ > kMaxParserDepth) return fail("an expression is nested deeper than 100");
     advance();
     if (now().is_op(")")) {
       auto e = node(ExpressionKind::kTuple);
