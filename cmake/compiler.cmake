@@ -4,6 +4,8 @@ target_compile_options(berth_flags INTERFACE
   -ffp-contract=off -fno-math-errno -fvisibility=default
   -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-dangling-else)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 at -O2 loses roundings: two neighbouring double -> float -> double conversions become none (SLP vectorizer).
+  target_compile_options(berth_flags INTERFACE -fno-tree-slp-vectorize)
   target_compile_options(berth_flags INTERFACE -Wno-missing-field-initializers
     -Wno-restrict -Wno-maybe-uninitialized)  # false alarms in g++ 12: its strings; std::optional of a vector
 else()
