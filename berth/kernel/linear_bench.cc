@@ -116,24 +116,35 @@ struct Weights {
 
 volatile uint64_t sink;
 
-// Sums of four streams; eight independent 64-byte sums keep the adders out of the way.
-uint64_t read_four_streams(const std::byte* p, size_t bytes) {
+// Sums of four streams; independent 64-byte sums keep the adders out of the way. `ahead`: each line is asked for so
+// many bytes before it is read (0: the hardware's prefetcher alone, which is the better way on some processors).
+uint64_t read_four_streams(const std::byte* p, size_t bytes, size_t ahead) {
   const size_t quarter = bytes / 4 / 256 * 256;
   using V = uint64_t __attribute__((vector_size(64), aligned(8), may_alias));
   V sum[4] = {};
-  for (size_t at = 0; at < quarter; at += 256)
+  for (size_t at = 0; at < quarter; at += 256) {
+    if (ahead != 0)
+      for (size_t line = 0; line < 16; ++line)
+        __builtin_prefetch(p + line / 4 * quarter + at + line % 4 * 64 + ahead, 0, 3);
     for (size_t s = 0; s < 4; ++s)
       for (size_t i = 0; i < 4; ++i) sum[i] += *reinterpret_cast<const V*>(p + s * quarter + at + i * 64);
+  }
   return (sum[0] + sum[1] + sum[2] + sum[3])[0];
 }
 
+// The better of the two ways to read.
 double time_read(ThreadPool& pool, const Buffer& memory) {
-  const double start = now_s();
-  pool.run([&](int share, int shares) {
-    const size_t part = memory.size / static_cast<size_t>(shares) / 4096 * 4096;
-    sink = sink + read_four_streams(memory.data + static_cast<size_t>(share) * part, part);
-  });
-  return now_s() - start;
+  double best = 0;
+  for (const size_t ahead : {size_t{0}, size_t{2048}}) {
+    const double start = now_s();
+    pool.run([&](int share, int shares) {
+      const size_t part = memory.size / static_cast<size_t>(shares) / 4096 * 4096;
+      sink = sink + read_four_streams(memory.data + static_cast<size_t>(share) * part, part, ahead);
+    });
+    const double took = now_s() - start;
+    if (best == 0 || took < best) best = took;
+  }
+  return best;
 }
 
 struct Options {

@@ -382,8 +382,8 @@ BERTH_INLINE __m128 finish(const Accumulators& ra, const Accumulators& rb, const
 }
 
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
-  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + kPrefetch), _MM_HINT_NTA);
-  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + 64 + kPrefetch), _MM_HINT_NTA);
+  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + kPrefetch), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + 64 + kPrefetch), _MM_HINT_T0);
 }
 
 template <Kind kKind, bool kMin, Scale kScale>

@@ -330,7 +330,7 @@ template <Kind kKind>
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
   constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
   for (int64_t at = 0; at < kBytes; at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_NTA);
+    _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
 }
 
 template <Kind kKind, bool kMin, Scale kScale>
