@@ -14,8 +14,9 @@ GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec)
 // By InputLayout; measured with linear_bench at K = 4096: from here on the time per input is below that of the rows
 // loop.
 constexpr int64_t kGemmFrom[6] = {8, 8, 10, 6, 16, 10};
+const int64_t* gemm_from() { return kGemmFrom; }
 }  // namespace
 
-const LinearKernels kLinearAvx2{8, rows, gemm, kGemmFrom};
+const LinearKernels kLinearAvx2{8, rows, gemm, gemm_from};
 
 }  // namespace berth::kernel::cpu

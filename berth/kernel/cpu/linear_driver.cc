@@ -225,7 +225,7 @@ void Call::run() {
     for (int i = 0; i < kLayouts; ++i) {
       const auto layout = static_cast<InputLayout>(i);
       if (std::none_of(jobs_.begin(), jobs_.end(), [&](const LinearJob& job) { return reads(job, layout); })) continue;
-      count >= kernels_.gemm_from[i] ? gemm_pass(layout, m, count) : rows_pass(layout, m, count);
+      count >= kernels_.gemm_from()[i] ? gemm_pass(layout, m, count) : rows_pass(layout, m, count);
     }
   }
 }

@@ -23,9 +23,9 @@ using quant::Codec;
 
 enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
 
-// Where scales come from: nowhere, the expanded buffer (nested absmax, unusual block sizes, fp8), fp32 absmax of 64,
-// fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16. Expanding first costs a fifth of the speed.
-enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kE8M0, kK45, kK6 };
+// Where scales come from: nowhere, the expanded buffer (unusual block sizes, fp8), fp32 absmax of 64, nested absmax of
+// 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16. Expanding first costs a fifth of the speed.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6 };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -47,13 +47,23 @@ constexpr int word_elements(Kind kind) {
   }
 }
 
-// One row's place in the weight planes; s, m, sub as its Scale has them.
+// One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
   const uint8_t* s;
   const uint8_t* m;
   const uint8_t* sub;
+  int64_t block;
+};
+
+// Constant operands of a loop.
+struct Operands {
+  __m512 book, offset;
+  const float* t;
+  const float* map;            // kNested: bitsandbytes' 256 values,
+  const float* nested_absmax;  // their scale per 256 blocks
+  __m128 nested_offset;        // and what is added
 };
 
 struct Accumulators {
@@ -85,27 +95,31 @@ struct StepScales {
   __m512 s, m;
 };
 
-BERTH_INLINE float half_float(const uint8_t* p) {
-  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8)));
+// The fp16 at p in all lanes.
+BERTH_INLINE __m512 half_float(const uint8_t* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits)));
 }
 
 // Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
+// (Planes may be read 64 bytes past their end.)
 BERTH_INLINE StepScales k45_scales(const Stream& row, int64_t step) {
-  uint32_t p[3];
-  __builtin_memcpy(p, row.sub + step * 12, 12);
-  const __m128i packed = _mm_setr_epi32(static_cast<int>(p[0] & 0x3f3f3f3fu),
-                                        static_cast<int>((p[2] & 0x0f0f0f0fu) | ((p[0] >> 2) & 0x30303030u)),
-                                        static_cast<int>(p[1] & 0x3f3f3f3fu),
-                                        static_cast<int>(((p[2] >> 4) & 0x0f0f0f0fu) | ((p[1] >> 2) & 0x30303030u)));
-  const __m512 all = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed));  // 8 scales, 8 minima
-  const __m512 m = _mm512_castsi512_ps(_mm512_shuffle_i64x2(_mm512_castps_si512(all), _mm512_castps_si512(all), 0x4e));
-  return {_mm512_mul_ps(_mm512_set1_ps(half_float(row.s + step * 2)), all),
-          _mm512_mul_ps(_mm512_set1_ps(-half_float(row.m + step * 2)), m)};
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 12));
+  const __m128i first = _mm_and_si128(v, _mm_set1_epi8(63));  // sc0..3 mn0..3
+  const __m128i top = _mm_and_si128(_mm_srli_epi16(v, 2), _mm_set1_epi8(0x30));
+  const __m128i low =
+      _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(v, 0xaa), _mm_setr_epi32(0, 4, 0, 4)), _mm_set1_epi8(15));
+  const __m128i packed = _mm_unpacklo_epi32(first, _mm_or_si128(top, low));  // sc0..7 mn0..7
+  const __m512 all = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed));
+  const __m512 m = _mm512_shuffle_f32x4(all, all, 0x4e);
+  const __m512 dm = _mm512_xor_ps(half_float(row.m + step * 2), _mm512_set1_ps(-0.0f));  // the minima are subtracted
+  return {_mm512_mul_ps(half_float(row.s + step * 2), all), _mm512_mul_ps(dm, m)};
 }
 
 // `words`: how many words of the step exist (kTail). Scales of absent blocks are 0.
 template <Kind kKind, bool kMin, Scale kScale, bool kTail>
-BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, int64_t words) {
+BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, const Operands& op, int64_t words) {
   constexpr int kBlocks = word_elements(kKind);  // of 32 elements in a step of 32 words
   StepScales v{_mm512_setzero_ps(), _mm512_setzero_ps()};
   const __mmask16 real = static_cast<__mmask16>((1u << (words * kBlocks / 32)) - 1);
@@ -115,6 +129,12 @@ BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, int64_t wor
     const __mmask8 blocks = static_cast<__mmask8>((1u << (words + 7) / 8) - 1);
     const float* a = reinterpret_cast<const float*>(row.s + step * 16);
     v.s = _mm512_castps128_ps512(kTail ? _mm_maskz_loadu_ps(blocks, a) : _mm_loadu_ps(a));
+  } else if (kScale == Scale::kNested) {
+    // fp32(map * nested_absmax) + offset, rounded twice; four blocks that begin at a multiple of four share
+    // nested_absmax.
+    const __m128 value = _mm_i32gather_ps(op.map, _mm_cvtepu8_epi32(_mm_loadu_si32(row.s + step * 4)), 4);
+    const __m128 scale = _mm_set1_ps(op.nested_absmax[(row.block + 4 * step) / 256]);
+    v.s = _mm512_castps128_ps512(_mm_add_ps(_mm_mul_ps(value, scale), op.nested_offset));
   } else if (kScale == Scale::kHalf) {
     const auto widened = [&](const uint8_t* plane) {
       const uint8_t* p = plane + step * kBlocks * 2;
@@ -136,7 +156,7 @@ BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, int64_t wor
     v = k45_scales(row, step);
   } else if (kScale == Scale::kK6) {
     const __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 16)));
-    v.s = _mm512_mul_ps(_mm512_set1_ps(half_float(row.s + step * 2)), _mm512_cvtepi32_ps(q));
+    v.s = _mm512_mul_ps(half_float(row.s + step * 2), _mm512_cvtepi32_ps(q));
   }
   return v;
 }
@@ -146,7 +166,8 @@ BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, int64_t wor
 template <Kind kKind, Scale kScale, int kHalf>
 BERTH_INLINE __m512 spread(__m512 blocks) {
   const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  constexpr int kShift = kScale == Scale::kAbsmax ? 3 : kScale == Scale::kK6 ? 1 : word_elements(kKind) == 4 ? 3 : 2;
+  constexpr bool k64 = kScale == Scale::kAbsmax || kScale == Scale::kNested;
+  constexpr int kShift = k64 ? 3 : kScale == Scale::kK6 ? 1 : word_elements(kKind) == 4 ? 3 : 2;
   const __m512i block = _mm512_srli_epi32(_mm512_add_epi32(word, _mm512_set1_epi32(16 * kHalf)), kShift);
   return _mm512_permutexvar_ps(block, blocks);
 }
@@ -305,11 +326,6 @@ BERTH_INLINE __m512 octet_half(const Stream& row, int64_t step, int64_t tail_byt
 
 // --- the loop ---
 
-struct Operands {
-  __m512 book, offset;
-  const float* t;
-};
-
 // One step of 32 words of one row. `tail_bytes`: of its codes that exist.
 template <Kind kKind, bool kMin, Scale kScale, bool kTail>
 BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
@@ -321,11 +337,11 @@ BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, 
     a.half[0] = pair_half<kKind>(codes, x + step * 64, a.half[0]);
     if (!kTail) a.half[1] = pair_half<kKind>(codes + 64, x + step * 64 + 32, a.half[1]);
   } else if (word_elements(kKind) == 4) {
-    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, tail_bytes / 4);
+    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, op, tail_bytes / 4);
     a.half[0] = quad_half<kKind, kScale, kTail, 0>(codes, tail_bytes, x + step * 128, scales, a.half[0]);
     a.half[1] = quad_half<kKind, kScale, kTail, 1>(codes + 64, tail_bytes - 64, x + step * 128 + 64, scales, a.half[1]);
   } else {
-    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, tail_bytes / 4);
+    const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, op, tail_bytes / 4);
     a.half[0] = octet_half<kKind, kMin, kScale, kTail, 0>(row, step, tail_bytes, x, op.t, op.offset, scales, a.half[0]);
     a.half[1] = octet_half<kKind, kMin, kScale, kTail, 1>(row, step, tail_bytes, x, op.t, op.offset, scales, a.half[1]);
   }
@@ -353,10 +369,10 @@ BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_b
                                const Operands& op, Accumulators& a, Accumulators& b, Accumulators& c, Accumulators& d) {
   if (kKind == Kind::kBook) {
     const int64_t words = tail_bytes / 4;
-    const StepScales scales[4] = {step_scales<kKind, kMin, kScale, kTail>(row[0], step, words),
-                                  step_scales<kKind, kMin, kScale, kTail>(row[1], step, words),
-                                  step_scales<kKind, kMin, kScale, kTail>(row[2], step, words),
-                                  step_scales<kKind, kMin, kScale, kTail>(row[3], step, words)};
+    const StepScales scales[4] = {step_scales<kKind, kMin, kScale, kTail>(row[0], step, op, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[1], step, op, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[2], step, op, words),
+                                  step_scales<kKind, kMin, kScale, kTail>(row[3], step, op, words)};
     book_half<kMin, kScale, kTail, 0>(row, scales, step, tail_bytes, x, op, a, b, c, d);
     if (!kTail || tail_bytes > 64) book_half<kMin, kScale, kTail, 1>(row, scales, step, tail_bytes, x, op, a, b, c, d);
     return;
@@ -411,7 +427,12 @@ Operands operands(const WeightView& w) {
   const int zero = w.codec == Codec::kQ4_0 ? 8 : 0;
   for (int q = 0; q < 16; ++q) book[q] = w.book != nullptr ? w.book[q] : static_cast<float>(q - zero);
   const int offset = w.codec == Codec::kQ5_0 ? 16 : w.codec == Codec::kQ6_K ? 32 : 0;
-  return {_mm512_load_ps(book), _mm512_set1_ps(0x1p23f + static_cast<float>(offset)), nullptr};
+  return {_mm512_load_ps(book),
+          _mm512_set1_ps(0x1p23f + static_cast<float>(offset)),
+          nullptr,
+          w.nested_map,
+          w.nested_absmax,
+          _mm_set1_ps(w.nested_offset)};
 }
 
 constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
@@ -425,6 +446,8 @@ ScaleBytes scale_bytes(int64_t k) {
   switch (kScale) {
     case Scale::kAbsmax:
       return {k / 16, 0, 0};
+    case Scale::kNested:
+      return {k / 64, 0, 0};
     case Scale::kHalf:
       return {k / 16, kMin ? k / 16 : 0, 0};
     case Scale::kE8M0:
@@ -461,9 +484,12 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words,
+      stream[r] = {t.w.codes + row * row_bytes,
+                   t.w.high + row * high_words,
                    static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
-                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m, t.w.sub_scales + row * bytes.sub};
+                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m,
+                   t.w.sub_scales + row * bytes.sub,
+                   kScale == Scale::kNested ? row * (k / 64) : 0};
       if (kScale == Scale::kBuffer) {
         float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
         expand_scales_avx2(t.w, row, s, nullptr);
@@ -486,8 +512,9 @@ void rows(const RowsTask& t) {
   }
 }
 
-// Absmax straight from its plane where every row begins with a block of 64; else expanded.
+// Absmax straight from its plane where every row begins with a block of 64 (nested: with four); else expanded.
 void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && t.w.nested && t.w.k % 256 == 0) return rows<Kind::kBook, false, Scale::kNested>(t);
   if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
   rows<Kind::kBook, false, Scale::kBuffer>(t);
 }

@@ -158,9 +158,15 @@ BERTH_INLINE float finish(__m256 a) {
 }
 
 template <Kind kKind>
-BERTH_INLINE void prefetch(const uint8_t* codes) {
-  for (int64_t at = 0; at < (kKind == Kind::kByte ? 256 : 128); at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(codes + at + kPrefetch), _MM_HINT_T0);
+BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
+  constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
+  for (int64_t at = 0; at < kBytes; at += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
+  // The high plane: a quarter (5 bits) or half (6) of that.
+  if (kKind == Kind::kFive)
+    _mm_prefetch(reinterpret_cast<const char*>(row.high + step * 8) + kPrefetch / 4, _MM_HINT_T0);
+  if (kKind == Kind::kSix)
+    _mm_prefetch(reinterpret_cast<const char*>(row.high + step * 16) + kPrefetch / 2, _MM_HINT_T0);
 }
 
 template <Kind kKind, bool kMin, bool kScaled>
@@ -171,10 +177,10 @@ void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op,
   const int64_t steps = k / 256;
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t at = step * kBytes;
-    prefetch<kKind>(a.codes + at);
-    prefetch<kKind>(b.codes + at);
-    prefetch<kKind>(c.codes + at);
-    prefetch<kKind>(d.codes + at);
+    prefetch<kKind>(a, step);
+    prefetch<kKind>(b, step);
+    prefetch<kKind>(c, step);
+    prefetch<kKind>(d, step);
     ya = row_step<kKind, kMin, kScaled>(a.codes + at, a, step, x[step], op, ya);
     yb = row_step<kKind, kMin, kScaled>(b.codes + at, b, step, x[step], op, yb);
     yc = row_step<kKind, kMin, kScaled>(c.codes + at, c, step, x[step], op, yc);

@@ -28,9 +28,9 @@ using quant::Codec;
 
 enum class Kind { kBook, kFive, kSix, kByte };
 
-// Where scales come from, per step of 256 elements: nowhere (row scale), the expanded buffer (nested absmax, unusual
-// block sizes), fp32 absmax of 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16.
-enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kE8M0, kK45, kK6 };
+// Where scales come from, per step of 256 elements: nowhere (row scale), the expanded buffer (unusual block sizes),
+// fp32 absmax of 64, nested absmax of 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6 };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -41,15 +41,19 @@ struct Operands {
   __m512i table;  // kBook: integers + 128, four times
   int shift;      // what a code is too large by: 2^shift; 0: nothing (and then `offset` is false)
   bool offset;
+  const float* map;            // kNested: bitsandbytes' 256 values,
+  const float* nested_absmax;  // their scale per 256 blocks
+  __m256 nested_offset;        // and what is added
 };
 
-// One row's place in the weight planes; s, m, sub as its Scale has them.
+// One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
   const uint8_t* s;
   const uint8_t* m;
   const uint8_t* sub;
+  int64_t block;
 };
 
 // 64 bytes of codes, or the first `bytes` of them.
@@ -240,9 +244,19 @@ BERTH_INLINE PairScales k6_scales(const Stream& a, const Stream& b, int64_t step
           _mm512_mul_ps(ds, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(sc, 1))))};
 }
 
+// Four absmax of the rows A and B: fp32(map * nested_absmax) + offset, rounded twice. A step begins a multiple of four
+// blocks into the matrix, so its blocks share one nested_absmax.
+BERTH_INLINE __m512 nested_scales(const Stream& a, const Stream& b, int64_t step, const Operands& op) {
+  const __m128i q = _mm_unpacklo_epi32(_mm_loadu_si32(a.s + step * 4), _mm_loadu_si32(b.s + step * 4));
+  const __m256 value = _mm256_i32gather_ps(op.map, _mm256_cvtepu8_epi32(q), 4);
+  const __m256 scale = _mm256_set_m128(_mm_set1_ps(op.nested_absmax[(b.block + 4 * step) / 256]),
+                                       _mm_set1_ps(op.nested_absmax[(a.block + 4 * step) / 256]));
+  return _mm512_castps256_ps512(_mm256_add_ps(_mm256_mul_ps(value, scale), op.nested_offset));
+}
+
 // `words`: how many of the step's words exist (kTail). Absent words get scale 0.
 template <Kind kKind, bool kMin, Scale kScale, bool kTail>
-BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t step, int64_t words) {
+BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t step, const Operands& op, int64_t words) {
   const __m512i word = order32<kKind>();
   PairScales p{_mm512_setzero_ps(), _mm512_setzero_ps()};
   if (kScale == Scale::kHalf) {
@@ -256,6 +270,8 @@ BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t st
     const __m128 sb = kTail ? _mm_maskz_loadu_ps(mask, fb) : _mm_loadu_ps(fb);
     const __m512 both = _mm512_insertf32x4(_mm512_castps128_ps512(sa), sb, 1);
     p.s = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 1), both);
+  } else if (kScale == Scale::kNested) {
+    p.s = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 1), nested_scales(a, b, step, op));
   } else if (kScale == Scale::kE8M0) {
     const __mmask16 mask = static_cast<__mmask16>((1u << words) - 1);
     __m128i e = load8_8(a.s + step * 8, b.s + step * 8);
@@ -284,7 +300,7 @@ BERTH_INLINE __m512 pair_step(const Stream& a, const Stream& b, int64_t step, co
                               int64_t tail_words, __m512 acc) {
   const __m512 dx = _mm512_load_ps(x.dx);
   const __m512i sum = _mm512_load_si512(x.sum);
-  const PairScales scales = pair_scales<kKind, kMin, kScale, kTail>(a, b, step, tail_words);
+  const PairScales scales = pair_scales<kKind, kMin, kScale, kTail>(a, b, step, op, tail_words);
   if (kKind == Kind::kByte) {
     const __m512i ra = byte_dots<kTail>(a, step, x, tail_words * 32),
                   rb = byte_dots<kTail>(b, step, x, tail_words * 32);
@@ -331,6 +347,11 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
   constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
   for (int64_t at = 0; at < kBytes; at += 64)
     _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
+  // The high plane: a quarter (5 bits) or half (6) of that.
+  if (kKind == Kind::kFive)
+    _mm_prefetch(reinterpret_cast<const char*>(row.high + step * 8) + kPrefetch / 4, _MM_HINT_T0);
+  if (kKind == Kind::kSix)
+    _mm_prefetch(reinterpret_cast<const char*>(row.high + step * 16) + kPrefetch / 2, _MM_HINT_T0);
 }
 
 template <Kind kKind, bool kMin, Scale kScale>
@@ -354,7 +375,7 @@ __m128 tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& o
 }
 
 Operands operands(const WeightView& w) {
-  Operands op{_mm512_setzero_si512(), 7, true};
+  Operands op{_mm512_setzero_si512(), 7, true, w.nested_map, w.nested_absmax, _mm256_set1_ps(w.nested_offset)};
   switch (w.codec) {
     case Codec::kQ5_0:
       op.shift = 4;
@@ -394,6 +415,8 @@ ScaleBytes scale_bytes(int64_t k) {
   switch (kScale) {
     case Scale::kAbsmax:
       return {k / 16, 0, 0};
+    case Scale::kNested:
+      return {k / 64, 0, 0};
     case Scale::kHalf:
       return {k / 16, kMin ? k / 16 : 0, 0};
     case Scale::kE8M0:
@@ -429,9 +452,12 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words,
+      stream[r] = {t.w.codes + row * row_bytes,
+                   t.w.high + row * high_words,
                    static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
-                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m, t.w.sub_scales + row * bytes.sub};
+                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m,
+                   t.w.sub_scales + row * bytes.sub,
+                   kScale == Scale::kNested ? row * (k / 64) : 0};
       if (kScale == Scale::kBuffer) {
         float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
         expand_scales_avx2(t.w, row, s, nullptr);
@@ -455,8 +481,9 @@ void rows(const RowsTask& t) {
   }
 }
 
-// Absmax straight from its plane where every row begins with a block of 64; else from the buffer.
+// Absmax straight from its plane where every row begins with a block of 64 (nested: with four); else from the buffer.
 void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && t.w.nested && t.w.k % 256 == 0) return rows<Kind::kBook, false, Scale::kNested>(t);
   if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
   rows<Kind::kBook, false, Scale::kBuffer>(t);
 }

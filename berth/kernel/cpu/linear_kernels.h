@@ -174,7 +174,7 @@ struct LinearKernels {
   int vector = 0;  // floats
   RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
-  const int64_t* gemm_from = nullptr;  // [InputLayout]: the least M for which gemm is the faster one
+  const int64_t* (*gemm_from)() = nullptr;  // [InputLayout]: the least M for which gemm is the faster one
 };
 
 extern const LinearKernels kLinearAvx512;
