@@ -26,6 +26,7 @@ class Eval : public Command {
     TRY(options_, engine::with_recorded_options(options_));
     TRY(auto opened, engine::open_model(model_, options_, out.log()));
     TRY(const std::vector<int32_t> tokens, ids(opened));
+    options_.all_logits = true;
     if (options_.ctx_size == 0) options_.ctx_size = static_cast<int64_t>(tokens.size());
     TRY(auto planned, engine::plan_model(opened, options_));
     for (const std::string& note : opened.notes) out.note(note);

@@ -54,6 +54,7 @@ struct Options {
   int64_t batch = 1;
   std::string kv_dtype;
   int64_t prefill_chunk = 512;
+  bool all_logits = false;  // room for the logits of every position: `eval` sets it, nobody asks for it
   // with what it computes
   std::string numerics = "exact";
   std::string isa = "auto";

@@ -82,7 +82,10 @@ plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, c
         out.shape.ctx_size = change.value;
         out.shape.prefill_chunk = std::min(shape.prefill_chunk, change.value);
         break;
-      case Kind::kBatch: out.shape.batch = out.shape.logit_rows = change.value; break;
+      case Kind::kBatch:
+        out.shape.batch = out.shape.logit_rows = change.value;
+        if (shape.wanted_rows > 0) out.shape.wanted_rows = change.value;
+        break;
       case Kind::kPrefillChunk: out.shape.prefill_chunk = change.value; break;
     }
     sizing::UnitOptions units;
@@ -111,6 +114,7 @@ Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& o) {
   shape.batch = o.batch;
   shape.prefill_chunk = std::min(o.prefill_chunk, shape.ctx_size);
   shape.logit_rows = std::max<int64_t>(shape.batch, 1);
+  if (!o.all_logits) shape.wanted_rows = shape.batch;
   shape.kv_dtype = model.kv_dtype;
   if (o.numerics != "exact" && o.numerics != "int8")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--numerics must be exact or int8, not {}", quoted(o.numerics)));

@@ -21,7 +21,7 @@ ForwardState Model::State::pass() {
 }
 
 Status Model::State::check(std::span<const BatchItem> items) const {
-  int64_t total = 0;
+  int64_t total = 0, wanted = 0;
   for (const BatchItem& item : items) {
     if (item.sequence < 0 || item.sequence >= kv.sequences())
       return Error(ErrorCode::kInvalidArgument,
@@ -48,10 +48,17 @@ Status Model::State::check(std::span<const BatchItem> items) const {
         return Error(ErrorCode::kInvalidArgument,
                      fmt::format("token id {} is outside 0..{}", id, spec().vocab_rows - 1));
     total += n;
+    wanted += item.logits == LogitRows::kAll ? n : item.logits == LogitRows::kLast ? 1 : 0;
   }
   if (total > max_rows)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} rows in one pass; the plan's workspace is for {}", total, max_rows));
+  const int64_t most_wanted = parts.plan->shape.narrow_rows();
+  if (wanted > most_wanted)
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("logits of {} rows in one pass are wanted; the plan's workspace is for {}", wanted, most_wanted),
+        {"Plan for all rows (RunShape::wanted_rows 0), as evaluating does."});
   return {};
 }
 

@@ -62,7 +62,7 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  // Runs the items' tokens, at most max_rows() altogether. Errors: kInvalidArgument (token id out of range, context
+  // Runs the items' tokens, at most max_rows() altogether, with logits of at most the plan's wanted rows. Errors: kInvalidArgument (token id out of range, context
   // full: names both numbers), kCorruptData (logits not finite: names the unit and position where it began).
   Status forward(std::span<const BatchItem> items, LogitsCallback on_logits);
 

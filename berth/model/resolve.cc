@@ -266,11 +266,13 @@ void Model::State::resolve_ropes() {
 }
 
 void Model::State::resolve_narrowing() {
-  narrow_step = steps.size();
-  for (size_t s = steps.size() - 1; s > 0; --s) {  // the last step is the head
-    const Step& step = steps[s - 1];
-    if (spec().layers[static_cast<size_t>(step.layer)].attention.kv_source_layer < 0) break;
-    narrow_step = s - 1;
+  narrow_step = steps.size() - 1;  // the head
+  const int32_t first = sizing::first_narrow_layer(spec());
+  while (narrow_step > 0) {
+    const Step& before = steps[narrow_step - 1];
+    const bool is_mlp = before.kind == StepKind::kMlp || before.kind == StepKind::kExpertBank;
+    if (before.layer + (is_mlp ? 1 : 0) < first) break;
+    --narrow_step;
   }
 }
 

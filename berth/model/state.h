@@ -58,7 +58,7 @@ struct Model::State {
   ModelParts parts;
   std::vector<DeviceState> devices;
   std::vector<Step> steps;  // the chain
-  // From this step on only rows whose logits are wanted are computed: all layers left read older caches.
+  // From this step on only rows whose logits are wanted are computed: none that is left writes a cache.
   size_t narrow_step = 0;
   KvCache kv;
   std::vector<std::vector<CacheCopy>> copies;  // per layer

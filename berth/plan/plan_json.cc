@@ -111,6 +111,7 @@ void fields(Archive& a, Inputs in) {
   a("kv_dtype", DTypeField{s.kv_dtype});
   a("prefill_chunk", s.prefill_chunk);
   a.optional("logit_rows", s.logit_rows);
+  a.optional("wanted_rows", s.wanted_rows);
   a.optional("int8_numerics", s.int8_numerics);
   a.optional("threads", s.threads);
 }

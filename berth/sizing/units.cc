@@ -76,17 +76,22 @@ class UnitMaker {
     mlp.kind = UnitKind::kMlp;
     bank.kind = UnitKind::kExpertBank;
     for (Unit* u : {&attention, &mlp, &bank}) u->layer = layer;
+    const int64_t attention_chunk = chunk_rows(attention_rows(spec_, layer, shape_));
+    const int64_t mlp_chunk = chunk_rows(mlp_rows(spec_, layer, shape_));
     std::vector<int32_t> inputs;
     for (size_t t = 0; t < spec_.tensors.size(); ++t) {
       if (spec_.tensors[t].tied_to) continue;
       if (layer == 0 && is_input(spec_.tensors[t].role)) inputs.push_back(static_cast<int32_t>(t));
       if (spec_.tensors[t].layer != layer || is_of_model(spec_.tensors[t])) continue;
       const Part part = whole ? Part::kAttention : part_of(spec_.tensors[t].role);
-      add_tensor(part == Part::kAttention ? attention : part == Part::kMlp ? mlp : bank, static_cast<int32_t>(t));
+      add_tensor(part == Part::kAttention ? attention
+                 : part == Part::kMlp     ? mlp
+                                          : bank,
+                 static_cast<int32_t>(t), part == Part::kAttention ? attention_chunk : mlp_chunk);
     }
-    size_attention(attention, l.attention);
+    size_attention(attention, l.attention, attention_chunk);
     name(attention);
-    for (const int32_t t : inputs) add_tensor(attention, t);
+    for (const int32_t t : inputs) add_tensor(attention, t, shape_.prefill_chunk);
     attention.workspace_bytes = attention_workspace(spec_, layer, shape_).total_bytes;
     if (layer == 0)
       attention.workspace_bytes = std::max(attention.workspace_bytes, input_workspace(spec_, shape_).total_bytes);
@@ -101,16 +106,19 @@ class UnitMaker {
       if (l.mlp.moe)
         attention.workspace_bytes =
             std::max(attention.workspace_bytes, bank_workspace(spec_, layer, shape_).total_bytes);
-      push(std::move(attention));
+      push(std::move(attention), attention_chunk);
       return;
     }
     mlp.workspace_bytes = mlp_workspace(spec_, layer, shape_).total_bytes;
-    push(std::move(attention));
-    if (!mlp.tensors.empty()) push(std::move(mlp));
-    if (!bank.tensors.empty()) push(std::move(bank));
+    push(std::move(attention), attention_chunk);
+    if (!mlp.tensors.empty()) push(std::move(mlp), mlp_chunk);
+    if (!bank.tensors.empty()) push(std::move(bank), mlp_chunk);
   }
 
-  void size_attention(Unit& unit, const arch::AttentionSpec& a) {
+  // Of so many rows of a pass, those of a chunk of one prompt.
+  int64_t chunk_rows(int64_t rows) const { return std::min(rows, shape_.prefill_chunk); }
+
+  void size_attention(Unit& unit, const arch::AttentionSpec& a, int64_t rows) {
     const KvLayerSize kv = kv_layer_size(a, shape_);
     unit.kv_bytes = kv.total() * static_cast<uint64_t>(shape_.batch);
     if (kv.positions > 0)
@@ -123,10 +131,11 @@ class UnitMaker {
             : static_cast<uint64_t>(a.heads) * static_cast<uint64_t>(a.head_dim + a.v_head_dim) * 2 *
                   static_cast<uint64_t>(keys);
     unit.flops += per_row * static_cast<uint64_t>(shape_.batch);
-    unit.prefill_flops += per_row * static_cast<uint64_t>(shape_.prefill_chunk);
+    unit.prefill_flops += per_row * static_cast<uint64_t>(rows);
   }
 
-  void add_tensor(Unit& unit, int32_t index) {
+  // `rows`: of a chunk, for which the unit runs.
+  void add_tensor(Unit& unit, int32_t index, int64_t rows) {
     const arch::TensorSpec& t = spec_.tensors[static_cast<size_t>(index)];
     const TensorStorage& s = storage_[static_cast<size_t>(index)];
     unit.tensors.push_back(index);
@@ -152,7 +161,7 @@ class UnitMaker {
     unit.grain_bytes = std::max(unit.grain_bytes, grain);
     if (t.kind != TensorKind::kVector) {
       unit.flops += 2 * elements * static_cast<uint64_t>(shape_.batch);
-      unit.prefill_flops += 2 * elements * static_cast<uint64_t>(shape_.prefill_chunk);
+      unit.prefill_flops += 2 * elements * static_cast<uint64_t>(rows);
     }
     if (s.quantized_on_load || t.recipe.add_one || t.recipe.sources.empty() || t.recipe.sources[0].transposed ||
         t.recipe.sources.size() > 1)
@@ -175,11 +184,11 @@ class UnitMaker {
     }
   }
 
-  void push(Unit unit) {
+  void push(Unit unit, int64_t rows) {
     name(unit);
     const uint64_t width = static_cast<uint64_t>(spec_.hidden) * static_cast<uint64_t>(std::max(1, spec_.altup.inputs));
     unit.input_bytes = static_cast<uint64_t>(shape_.batch) * 4 * width;
-    unit.prefill_input_bytes = static_cast<uint64_t>(shape_.prefill_chunk) * 4 * width;
+    unit.prefill_input_bytes = static_cast<uint64_t>(rows) * 4 * width;
     table_.units.push_back(std::move(unit));
   }
 
@@ -188,16 +197,17 @@ class UnitMaker {
   void add_head() {
     Unit head;
     head.kind = UnitKind::kHead;
+    const int64_t rows = chunk_rows(shape_.narrow_rows());
     for (size_t t = 0; t < spec_.tensors.size(); ++t) {
       const arch::TensorSpec& tensor = spec_.tensors[t];
       if (!is_of_model(tensor) || tensor.tied_to || is_input_table(tensor.role) || is_input(tensor.role)) continue;
-      add_tensor(head, static_cast<int32_t>(t));
+      add_tensor(head, static_cast<int32_t>(t), rows);
       if (tensor.role == Role::kHead) head.path = tensor.module;
     }
     if (spec_.tied_head)
       for (size_t t = 0; t < spec_.tensors.size(); ++t)
         if (spec_.tensors[t].role == Role::kEmbedding) {
-          add_tensor(head, static_cast<int32_t>(t));
+          add_tensor(head, static_cast<int32_t>(t), rows);
           for (const arch::TensorSpec& alias : spec_.tensors)
             if (alias.tied_to == Role::kEmbedding && alias.layer == -1) {
               head.path = alias.module;
@@ -206,7 +216,7 @@ class UnitMaker {
         }
     if (head.path.empty() && !head.paths.empty()) head.path = head.paths.back();
     head.workspace_bytes = head_workspace(spec_, shape_).total_bytes;
-    push(std::move(head));
+    push(std::move(head), rows);
   }
 
   void add_tables() {
@@ -224,7 +234,7 @@ class UnitMaker {
         unit.stored_with = head;
         unit.paths = {tensor.module};
       } else {
-        add_tensor(unit, static_cast<int32_t>(t));
+        add_tensor(unit, static_cast<int32_t>(t), shape_.prefill_chunk);
         unit.flops = unit.prefill_flops = 0;
       }
       unit.touched_bytes = unit.row_bytes * static_cast<uint64_t>(shape_.batch);

@@ -36,7 +36,7 @@ struct Unit {
   int32_t kv_source = -1;            // unit whose cache it reads (KV sharing), -1: its own or none
   uint64_t flops = 0;                // f: of one decode step
   uint64_t input_bytes = 0;          // a: what enters, one decode step
-  uint64_t prefill_input_bytes = 0;  // the same for one chunk
+  uint64_t prefill_input_bytes = 0;  // the same for one chunk, of which some units run for the wanted rows alone
   uint64_t prefill_flops = 0;        // of one chunk at full context
   uint64_t workspace_bytes = 0;      // s
   uint64_t grain_bytes = 0;          // g: largest single tensor (one expert's matrix in a bank)

@@ -33,10 +33,9 @@ class Layouter {
 uint64_t linear_scratch_of(int64_t m, int64_t k, const RunShape& shape) {
   return quant::linear_scratch_bytes(m, k, shape.int8_numerics, shape.threads);
 }
-uint64_t linear_scratch(int64_t k, const RunShape& shape) { return linear_scratch_of(shape.rows(), k, shape); }
 // Of several input widths.
-uint64_t linear_scratch(std::initializer_list<int64_t> widths, const RunShape& shape) {
-  return linear_scratch(std::max(widths), shape);
+uint64_t linear_scratch_of(int64_t m, std::initializer_list<int64_t> widths, const RunShape& shape) {
+  return linear_scratch_of(m, std::max(widths), shape);
 }
 
 int32_t rotary_dim(const arch::ModelSpec& spec, const arch::AttentionSpec& a) {
@@ -56,8 +55,8 @@ int32_t latent_heads_at_once(const arch::AttentionSpec& a, int64_t positions) {
   return static_cast<int32_t>(std::clamp<int64_t>(kExpandedBytes / std::max<int64_t>(per_head, 1), 1, a.heads));
 }
 
-uint64_t lay_latent(const arch::AttentionSpec& a, const RunShape& shape, Layouter& at, WorkspaceLayout& w) {
-  const int64_t rows = shape.rows();
+uint64_t lay_latent(const arch::AttentionSpec& a, int64_t rows, const RunShape& shape, Layouter& at,
+                    WorkspaceLayout& w) {
   const int64_t positions = align_up<int64_t>(std::max<int64_t>(shape.ctx_size, 1), 128);
   w.latent_heads = latent_heads_at_once(a, positions);
   w.latent_q = at.floats({rows, a.q_lora_rank});
@@ -68,12 +67,11 @@ uint64_t lay_latent(const arch::AttentionSpec& a, const RunShape& shape, Layoute
   w.expanded_v = at.floats({positions, w.latent_heads, a.v_head_dim});
   w.cache_k = at.floats({positions, w.latent_heads, a.head_dim});
   w.cache_v = at.floats({positions, w.latent_heads, a.v_head_dim});
-  return std::max(linear_scratch(std::max(a.q_lora_rank, 1), shape),
+  return std::max(linear_scratch_of(rows, std::max(a.q_lora_rank, 1), shape),
                   linear_scratch_of(positions, a.kv_lora_rank, shape));
 }
 
-void lay_delta_net(const arch::AttentionSpec& a, const RunShape& shape, Layouter& at, WorkspaceLayout& w) {
-  const int64_t rows = shape.rows();
+void lay_delta_net(const arch::AttentionSpec& a, int64_t rows, Layouter& at, WorkspaceLayout& w) {
   const int64_t keys = int64_t{a.linear_key_heads} * a.linear_key_dim;
   const int64_t values = int64_t{a.linear_value_heads} * a.linear_value_dim;
   w.mixed = at.floats({rows, 2 * keys + values});
@@ -84,24 +82,24 @@ void lay_delta_net(const arch::AttentionSpec& a, const RunShape& shape, Layouter
 }
 
 // Attention's buffers after `normed`; what its kernels ask for.
-uint64_t lay_attention(const arch::ModelSpec& spec, const arch::AttentionSpec& a, const RunShape& shape, Layouter& at,
-                       WorkspaceLayout& w) {
-  const int64_t rows = shape.rows();
+uint64_t lay_attention(const arch::ModelSpec& spec, const arch::AttentionSpec& a, int64_t rows, const RunShape& shape,
+                       Layouter& at, WorkspaceLayout& w) {
   if (a.kind == arch::AttentionKind::kDeltaNet) {
-    lay_delta_net(a, shape, at, w);
-    return linear_scratch({spec.hidden, int64_t{a.linear_value_heads} * a.linear_value_dim}, shape);
+    lay_delta_net(a, rows, at, w);
+    return linear_scratch_of(rows, {spec.hidden, int64_t{a.linear_value_heads} * a.linear_value_dim}, shape);
   }
   const int64_t out = int64_t{a.heads} * a.v_head_dim;
   w.q = at.floats({rows, a.heads, a.head_dim});
-  uint64_t scratch = linear_scratch({spec.hidden, out}, shape);
+  uint64_t scratch = linear_scratch_of(rows, {spec.hidden, out}, shape);
   int64_t heads = a.heads;
   if (a.kind == arch::AttentionKind::kLatent) {
-    scratch = std::max(scratch, lay_latent(a, shape, at, w));
+    scratch = std::max(scratch, lay_latent(a, rows, shape, at, w));
     heads = w.latent_heads;
   } else {
-    // A layer that reads another's cache needs room for the rows that a copy of that cache is written from.
-    w.k = at.floats({rows, a.kv_heads, a.head_dim});
-    w.v = at.floats({rows, a.kv_heads, a.v_head_dim});
+    // A layer that reads another's cache needs room for the rows that a copy of that cache is written from: all of
+    // them.
+    w.k = at.floats({shape.rows(), a.kv_heads, a.head_dim});
+    w.v = at.floats({shape.rows(), a.kv_heads, a.v_head_dim});
   }
   w.attended = at.floats({rows, a.heads, a.v_head_dim});
   w.rope = at.floats({rows, rotary_dim(spec, a)});
@@ -118,9 +116,8 @@ uint64_t lay_attention(const arch::ModelSpec& spec, const arch::AttentionSpec& a
 }
 
 // What router and bank of a layer share.
-void lay_routing(const arch::ModelSpec& spec, const arch::MoeSpec& moe, const RunShape& shape, Layouter& at,
+void lay_routing(const arch::ModelSpec& spec, const arch::MoeSpec& moe, int64_t rows, Layouter& at,
                  WorkspaceLayout& w) {
-  const int64_t rows = shape.rows();
   w.expert_input = at.floats({rows, spec.hidden});
   w.expert_ids = at.floats({rows, moe.experts_per_token});
   w.expert_weights = at.floats({rows, moe.experts_per_token});
@@ -129,10 +126,9 @@ void lay_routing(const arch::ModelSpec& spec, const arch::MoeSpec& moe, const Ru
 }
 
 // A dense MLP's buffers, or router, shared expert and dense MLP beside the experts; what its kernels ask for.
-uint64_t lay_mlp(const arch::ModelSpec& spec, const arch::LayerSpec& layer, const RunShape& shape, Layouter& at,
-                 WorkspaceLayout& w) {
+uint64_t lay_mlp(const arch::ModelSpec& spec, const arch::LayerSpec& layer, int64_t rows, const RunShape& shape,
+                 Layouter& at, WorkspaceLayout& w) {
   const arch::MlpSpec& m = layer.mlp;
-  const int64_t rows = shape.rows();
   int64_t inner = m.present ? m.intermediate : 0;
   if (m.moe) {
     inner = std::max<int64_t>(m.moe->shared_intermediate, m.moe->parallel_dense ? m.intermediate : 0);
@@ -142,15 +138,15 @@ uint64_t lay_mlp(const arch::ModelSpec& spec, const arch::LayerSpec& layer, cons
   const int64_t ple = layer.per_layer_embedding ? spec.per_layer_embedding.dim : 0;
   w.gate = at.floats({rows, std::max(inner * (m.fused_gate_up ? 2 : 1), ple)});
   w.up = at.floats({rows, m.fused_gate_up || !m.gated ? 0 : inner});
-  return linear_scratch({spec.hidden, inner, ple}, shape);
+  return linear_scratch_of(rows, {spec.hidden, inner, ple}, shape);
 }
 
-uint64_t lay_altup(const arch::ModelSpec& spec, const RunShape& shape, Layouter& at, WorkspaceLayout& w) {
-  const int64_t rows = shape.rows(), streams = spec.altup.inputs;
+uint64_t lay_altup(const arch::ModelSpec& spec, int64_t rows, const RunShape& shape, Layouter& at, WorkspaceLayout& w) {
+  const int64_t streams = spec.altup.inputs;
   w.laurel = at.floats({rows, spec.altup.laurel_rank});
   w.modalities = at.floats({rows, streams});
   w.coefficients = at.floats({rows, streams, streams});
-  return linear_scratch({spec.hidden, spec.altup.laurel_rank, streams}, shape);
+  return linear_scratch_of(rows, {spec.hidden, spec.altup.laurel_rank, streams}, shape);
 }
 
 WorkspaceLayout finished(WorkspaceLayout w, Layouter& at, uint64_t scratch) {
@@ -161,53 +157,70 @@ WorkspaceLayout finished(WorkspaceLayout w, Layouter& at, uint64_t scratch) {
 
 }  // namespace
 
+int32_t first_narrow_layer(const arch::ModelSpec& spec) {
+  auto first = static_cast<int32_t>(spec.layers.size());
+  while (first > 0 && spec.layers[static_cast<size_t>(first) - 1].attention.kv_source_layer >= 0) --first;
+  return first;
+}
+
+int64_t attention_rows(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
+  return layer >= first_narrow_layer(spec) ? shape.narrow_rows() : shape.rows();
+}
+
+int64_t mlp_rows(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
+  return layer + 1 >= first_narrow_layer(spec) ? shape.narrow_rows() : shape.rows();
+}
+
 WorkspaceLayout attention_workspace(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
+  const int64_t rows = attention_rows(spec, layer, shape);
   Layouter at;
   WorkspaceLayout w;
   lay_streams(spec, shape, at, w);
-  w.normed = at.floats({shape.rows(), spec.hidden});
-  const uint64_t scratch = lay_attention(spec, spec.layers[static_cast<size_t>(layer)].attention, shape, at, w);
+  w.normed = at.floats({rows, spec.hidden});
+  const uint64_t scratch = lay_attention(spec, spec.layers[static_cast<size_t>(layer)].attention, rows, shape, at, w);
   return finished(w, at, scratch);
 }
 
 WorkspaceLayout mlp_workspace(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
   const arch::LayerSpec& l = spec.layers[static_cast<size_t>(layer)];
+  const int64_t rows = mlp_rows(spec, layer, shape);
   Layouter at;
   WorkspaceLayout w;
   lay_streams(spec, shape, at, w);
-  if (l.mlp.moe) lay_routing(spec, *l.mlp.moe, shape, at, w);
-  w.normed = at.floats({shape.rows(), spec.hidden});
-  const uint64_t scratch = lay_mlp(spec, l, shape, at, w);
+  if (l.mlp.moe) lay_routing(spec, *l.mlp.moe, rows, at, w);
+  w.normed = at.floats({rows, spec.hidden});
+  const uint64_t scratch = lay_mlp(spec, l, rows, shape, at, w);
   return finished(w, at, scratch);
 }
 
 WorkspaceLayout bank_workspace(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
   const arch::MoeSpec& moe = *spec.layers[static_cast<size_t>(layer)].mlp.moe;
-  const int64_t rows = shape.rows(), chosen = moe.experts_per_token;
+  const int64_t rows = mlp_rows(spec, layer, shape), chosen = moe.experts_per_token;
   Layouter at;
   WorkspaceLayout w;
   lay_streams(spec, shape, at, w);
-  lay_routing(spec, moe, shape, at, w);
+  lay_routing(spec, moe, rows, at, w);
   w.expert_order = at.floats({int64_t{moe.experts} + 1 + rows * chosen});
   w.expert_factors = at.floats({rows, chosen});
   w.expert_rows = at.floats({rows, spec.hidden});
   w.expert_inner = at.floats({std::max(rows, chosen), 2 * int64_t{moe.intermediate}});
   w.expert_out = at.floats({rows, spec.hidden});
-  return finished(w, at, linear_scratch({spec.hidden, moe.intermediate}, shape));
+  return finished(w, at, linear_scratch_of(rows, {spec.hidden, moe.intermediate}, shape));
 }
 
 WorkspaceLayout layer_workspace(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape) {
   const arch::LayerSpec& l = spec.layers[static_cast<size_t>(layer)];
+  const int64_t rows = attention_rows(spec, layer, shape);
   Layouter at;
   WorkspaceLayout w;
   lay_streams(spec, shape, at, w);
-  w.normed = at.floats({shape.rows(), spec.hidden});
-  w.branch = at.floats({shape.rows(), spec.hidden});
-  uint64_t scratch = spec.altup.inputs > 0 ? lay_altup(spec, shape, at, w) : 0;
+  w.normed = at.floats({rows, spec.hidden});
+  w.branch = at.floats({rows, spec.hidden});
+  uint64_t scratch = spec.altup.inputs > 0 ? lay_altup(spec, rows, shape, at, w) : 0;
   // Attention is done when the MLP begins: they share their room.
   Layouter mlp = at;
-  scratch = std::max(scratch, lay_attention(spec, l.attention, shape, at, w));
-  scratch = std::max(scratch, lay_mlp(spec, l, shape, mlp, w));
+  scratch = std::max(scratch, lay_attention(spec, l.attention, rows, shape, at, w));
+  scratch = std::max(scratch, lay_mlp(spec, l, rows, shape, mlp, w));
   Layouter& end = at.total() > mlp.total() ? at : mlp;
   return finished(w, end, scratch);
 }
@@ -223,14 +236,14 @@ WorkspaceLayout input_workspace(const arch::ModelSpec& spec, const RunShape& sha
   if (ple > 0)
     w.per_layer_rows = at.floats({std::min(rows, kPerLayerRows), static_cast<int64_t>(spec.layers.size()), ple});
   const bool linears = spec.embedding_dim > 0 || ple > 0 || spec.altup.inputs > 0;
-  return finished(w, at, linears ? linear_scratch({spec.hidden, spec.embedding_dim}, shape) : 0);
+  return finished(w, at, linears ? linear_scratch_of(rows, {spec.hidden, spec.embedding_dim}, shape) : 0);
 }
 
 WorkspaceLayout head_workspace(const arch::ModelSpec& spec, const RunShape& shape) {
   const int64_t streams = std::max(1, spec.altup.inputs);
   Layouter at;
   WorkspaceLayout w;
-  w.hidden = at.floats({streams, shape.rows(), spec.hidden});
+  w.hidden = at.floats({streams, shape.narrow_rows(), spec.hidden});
   w.merged = at.floats({streams > 1 ? shape.logit_rows : 0, spec.hidden});
   w.stream = at.floats({streams > 1 ? shape.logit_rows : 0, spec.hidden});
   w.normed = at.floats({shape.logit_rows, spec.hidden});

@@ -4,6 +4,8 @@
 // A device has one workspace, as large as the largest unit computed there needs; the model takes its buffers from these
 // offsets and kernels CHECK the scratch they get, so that what was predicted is what is used. All buffers are fp32,
 // rows of one forward pass (RunShape::rows) except where a slice says otherwise; every offset is a multiple of 64.
+// Units after the last that writes a cache run for the wanted rows alone (RunShape::narrow_rows): so many rows have
+// their own buffers, k and v excepted.
 // `hidden` and the per-layer embeddings come first in every layout, so they stay where they are from unit to unit on
 // one device.
 //
@@ -98,6 +100,13 @@ struct WorkspaceLayout {
 };
 
 inline constexpr int64_t kPerLayerRows = 32;
+
+// The first of the layers at the end that all read caches of earlier ones (Gemma 3n/4); the number of layers where the
+// last has its own. From that layer on, and in the MLP before it, only rows whose logits are wanted are computed.
+int32_t first_narrow_layer(const arch::ModelSpec& spec);
+// Rows that a unit of the layer computes.
+int64_t attention_rows(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape);  // and of whole layers
+int64_t mlp_rows(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape);        // and of expert banks
 
 // Attention of layer `layer`, with its norms and residual.
 WorkspaceLayout attention_workspace(const arch::ModelSpec& spec, int32_t layer, const RunShape& shape);

@@ -5,6 +5,18 @@
 
 namespace berth::testing {
 
+const std::vector<std::string>& golden_models() {
+  static const std::vector<std::string> names = {
+    "bloom", "cohere2", "deepseek_v3", "deepseek_v3_plain_q", "falcon_40b", "falcon_7b", "falcon_rw_alibi", "gemma",
+    "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4_26b_a4b", "gemma4_31b", "gemma4_e2b", "gemma4_text_e4b",
+    "gpt2", "gpt_neox", "gpt_oss", "gpt_oss_mxfp4", "gptj", "granite", "llama", "llama3_rope", "llama4", "llama4_text",
+    "llama_bare_file", "llama_bf16", "llama_bias", "llama_dynamic", "llama_fp16", "llama_sharded", "llama_tied",
+    "llama_yarn", "minimax_m2", "minimax_m3", "mistral", "mixtral", "olmo2", "opt", "opt_350m", "phi", "phi3",
+    "phi3_longrope", "phi3_longrope_long", "qwen2", "qwen2_moe", "qwen2_sliding", "qwen3", "qwen3_5_moe", "qwen3_fp8",
+    "qwen3_fp8_edge", "qwen3_moe", "qwen3_moe_raw", "qwen3_next", "smollm3", "stablelm"};
+  return names;
+}
+
 std::string shared_path(const std::string& name) {
   const char* shared = std::getenv("BERTH_SHARED");
   return std::string(shared != nullptr && *shared != 0 ? shared : BERTH_SOURCE_DIR "/../shared") + "/" + name;

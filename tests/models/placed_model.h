@@ -54,6 +54,9 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
 // Logits of every position of `tokens` (sequence 0), [tokens, vocab] row by row.
 Result<std::vector<float>> all_logits(model::Model& model, const std::vector<int32_t>& tokens);
 
+// Folders of golden/models whose forward pass the engine has.
+const std::vector<std::string>& golden_models();
+
 std::string shared_path(const std::string& name);  // BERTH_SHARED/name
 bool in_ci();                                      // CI=true: what is missing fails instead of being skipped
 
