@@ -28,8 +28,9 @@ class Run : public Command {
   }
   Status run(const Output& out) override {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
-    const bool interactive = generation_.prompt.empty() && terminal && !out.json();
-    if (generation_.prompt.empty() && !interactive) {
+    const bool prompted = !generation_.prompt.empty() || !generation_.prompt_tokens.empty();
+    const bool interactive = !prompted && terminal && !out.json();
+    if (!prompted && !interactive) {
       std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
       generation_.prompt = std::move(text);
     }
@@ -59,6 +60,12 @@ class Run : public Command {
     if (out.json()) {
       write(out, running, result);
     } else {
+      if (generator.tokenizer() == nullptr) {
+        JsonWriter ids;
+        ids.begin_array();
+        for (const int32_t t : result.tokens) ids.value(static_cast<int64_t>(t));
+        out.print(ids.end_array().take());
+      }
       out.print("\n");
       if (report_) report(running, result);
     }

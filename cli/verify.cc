@@ -22,7 +22,7 @@ class Verify : public Command {
     add_options(app, options_);
   }
   Status run(const Output& out) override {
-    if (generation_.prompt.empty()) generation_.prompt = "The quick brown fox";
+    if (generation_.prompt.empty() && generation_.prompt_tokens.empty()) generation_.prompt = "The quick brown fox";
     if (generation_.max_new_tokens < 0) generation_.max_new_tokens = 16;
     TRY(const auto result, engine::verify(model_, plans_, options_, generation_, out.log()));
     exit_status = result.identical ? 0 : 1;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "berth/base/json.h"
+#include "berth/engine/evaluate.h"
 #include "berth/text/chat_template.h"
 
 namespace berth::engine {
@@ -39,8 +40,10 @@ Result<std::string> render_template(const std::string& model, std::string_view c
 Result<std::unique_ptr<Generator>> Generator::create(RunningModel& running) {
   std::unique_ptr<Generator> g(new Generator(running));
   const format::Checkpoint& checkpoint = *running.opened->checkpoint;
-  TRY(text::Tokenizer tokenizer, make_tokenizer(checkpoint));
-  g->tokenizer_.emplace(std::move(tokenizer));
+  auto tokenizer = make_tokenizer(checkpoint);
+  if (tokenizer) g->tokenizer_.emplace(*std::move(tokenizer));
+  else if (tokenizer.error().code == ErrorCode::kUnsupported) g->no_tokenizer_ = tokenizer.error();
+  else return tokenizer.error();
   TRY(g->chat_template_, checkpoint.chat_template());
   TRY(g->defaults_, checkpoint.generation_config());
   return g;
@@ -53,8 +56,10 @@ Result<generate::GenerateOptions> Generator::resolve(const GenerationOptions& o)
   out.stop_strings.insert(out.stop_strings.end(), o.stop.begin(), o.stop.end());
   if (!o.ignore_eos) {
     for (const int64_t id : defaults_.eos_token_id) out.stop_tokens.push_back(static_cast<int32_t>(id));
-    if (const auto eos = tokenizer_->eos_id()) out.stop_tokens.push_back(*eos);
-    for (const int32_t id : tokenizer_->end_ids()) out.stop_tokens.push_back(id);
+    if (tokenizer_) {
+      if (const auto eos = tokenizer_->eos_id()) out.stop_tokens.push_back(*eos);
+      for (const int32_t id : tokenizer_->end_ids()) out.stop_tokens.push_back(id);
+    }
   }
   generate::SamplingOptions& s = out.sampling;
   const bool asked = o.temperature || o.top_k || o.top_p || o.min_p || o.seed;
@@ -77,6 +82,7 @@ Result<generate::GenerateOptions> Generator::resolve(const GenerationOptions& o)
 }
 
 Result<std::vector<int32_t>> Generator::render(const std::vector<Message>& messages) const {
+  if (no_tokenizer_) return *no_tokenizer_;
   if (!chat_template_)
     return Error(ErrorCode::kUnsupported, "this model has no chat template", {"Prompt it without --chat: it continues your text."});
   JsonWriter json;
@@ -89,7 +95,15 @@ Result<std::vector<int32_t>> Generator::render(const std::vector<Message>& messa
 }
 
 Result<std::vector<int32_t>> Generator::prompt_ids(const GenerationOptions& o) const {
-  if (!o.chat) return tokenizer_->encode(o.prompt, true);
+  if (!o.prompt_tokens.empty()) {
+    if (!o.prompt.empty() || o.chat)
+      return Error(ErrorCode::kInvalidArgument, "--prompt-tokens was given beside --prompt or --chat; a run has one prompt");
+    return read_token_file(o.prompt_tokens);
+  }
+  if (!o.chat) {
+    if (no_tokenizer_) return *no_tokenizer_;
+    return tokenizer_->encode(o.prompt, true);
+  }
   std::vector<Message> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", o.prompt});
@@ -99,7 +113,7 @@ Result<std::vector<int32_t>> Generator::prompt_ids(const GenerationOptions& o) c
 Result<generate::GenerateResult> Generator::answer(const GenerationOptions& o, const generate::TextCallback& on_text) {
   TRY(const auto options, resolve(o));
   TRY(const auto ids, prompt_ids(o));
-  return generate::generate(session_, ids, &*tokenizer_, options, on_text);
+  return generate::generate(session_, ids, tokenizer(), options, on_text);
 }
 
 Result<generate::GenerateResult> Generator::chat_turn(const std::string& user, const GenerationOptions& o,
@@ -112,7 +126,7 @@ Result<generate::GenerateResult> Generator::chat_turn(const std::string& user, c
     conversation_.pop_back();
     return std::move(ids).error();
   }
-  auto result = generate::generate(session_, *ids, &*tokenizer_, options, on_text);
+  auto result = generate::generate(session_, *ids, tokenizer(), options, on_text);
   if (!result) {
     conversation_.pop_back();
     return result;

@@ -23,6 +23,7 @@ namespace berth::engine {
 // on, and is greedy otherwise.
 struct GenerationOptions {
   std::string prompt;
+  std::string prompt_tokens;    // a file of token ids in place of `prompt`; needs no tokenizer
   int64_t max_new_tokens = -1;  // -1: until the model ends or the context is full
   bool chat = false;            // render the prompt with the chat template
   bool sample = false;          // take temperature, top-k... from generation_config
@@ -38,6 +39,7 @@ template <typename OptionsType, typename Visitor>
 void visit_generation_options(OptionsType& o, Visitor&& visit) {
   constexpr std::string_view kText = "What is generated";
   visit(OptionInfo{"prompt", "p", "TEXT", kText, "the prompt; without it an interactive chat on a terminal, else standard input"}, o.prompt);
+  visit(OptionInfo{"prompt-tokens", "", "FILE.json", kText, "a prompt as a JSON list of token ids; the model needs no tokenizer then"}, o.prompt_tokens);
   visit(OptionInfo{"max-new-tokens", "n", "N", kText, "most tokens to make (default: until the model ends or the context is full)"}, o.max_new_tokens);
   visit(OptionInfo{"chat", "", "", kText, "put the prompt into the model's chat template"}, o.chat);
   visit(OptionInfo{"system", "", "TEXT", kText, "with --chat: a system message"}, o.system);
@@ -61,7 +63,8 @@ struct Message {
 
 class Generator {
  public:
-  // `running` must outlive it. Errors: no tokenizer, a broken generation config.
+  // `running` must outlive it. Without a tokenizer only token ids can be prompts. Errors: a broken tokenizer or
+  // generation config.
   static Result<std::unique_ptr<Generator>> create(RunningModel& running);
 
   // One answer to one prompt (a chat turn of its own where options.chat).
@@ -70,7 +73,7 @@ class Generator {
   Result<generate::GenerateResult> chat_turn(const std::string& user, const GenerationOptions& options,
                                              const generate::TextCallback& on_text = {});
   bool has_chat_template() const { return chat_template_.has_value(); }
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const text::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   // What the options come to: greedy or sampled with which values; for people.
   Result<generate::GenerateOptions> resolve(const GenerationOptions& options) const;
   // Token ids of a prompt.
@@ -81,6 +84,7 @@ class Generator {
   Result<std::vector<int32_t>> render(const std::vector<Message>& messages) const;
   RunningModel* running_;
   std::optional<text::Tokenizer> tokenizer_;
+  std::optional<Error> no_tokenizer_;  // why it is not there
   std::optional<std::string> chat_template_;
   format::GenerationConfig defaults_;
   generate::Session session_;

@@ -143,6 +143,24 @@ class AnyClone(CommandTest):
             self.assertEqual(len({run["logits_hash"] for run in ran["runs"]}), 1)
             self.assertLessEqual({"plan", "logits_hash", "tokens", "peak"}, ran["runs"][0].keys())
 
+    def test_token_ids_are_a_prompt_and_need_no_tokenizer(self):
+        text = self.succeeds("run", STORIES, "-p", "Once upon a time", "-n", "8", "--ignore-eos", "--json").json()
+        (line,) = lines(self.succeeds("tokenize", STORIES, stdin='"Once upon a time"\n').out)
+        with tempfile.TemporaryDirectory() as folder:
+            ids = Path(folder) / "ids.json"
+            ids.write_text(line)
+            ran = self.succeeds("run", STORIES, "--prompt-tokens", ids, "-n", "8", "--ignore-eos", "--json").json()
+            self.assertEqual(ran["logits_hash"], text["logits_hash"])
+            self.assertEqual(ran["text"], text["text"])
+            bare = Path(folder) / "bare"
+            bare.mkdir()
+            for name in ("config.json", "model.safetensors"):
+                (bare / name).symlink_to(STORIES / name)
+            ran = self.succeeds("run", bare, "--prompt-tokens", ids, "-n", "8", "--ignore-eos")
+            self.assertEqual(json.loads(ran.out), text["tokens"])
+            self.fails(4, "unsupported", "run", bare, "-p", "Once", "-n", "1")
+            self.fails(2, "invalid_argument", "run", STORIES, "--prompt-tokens", ids, "-p", "Once", "-n", "1")
+
     def test_a_seed_makes_sampling_repeatable(self):
         sampled = ("run", STORIES, "-p", "Once", "-n", "24", "--temp", "1.0", "--top-k", "40", "--json", "--seed")
         one, again, other = (self.succeeds(*sampled, seed).json()["tokens"] for seed in ("7", "7", "8"))
