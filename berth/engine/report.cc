@@ -9,6 +9,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
 #include "berth/base/version.h"
+#include "berth/engine/skipped_parts.h"
 #include "berth/plan/explain/text.h"
 
 namespace berth::engine {
@@ -82,12 +83,12 @@ void write_plan(const OpenedModel& model, const PlannedModel& planned, const Opt
 }
 
 std::string memory_text(std::span<const MemoryRow> rows) {
-  std::string out = fmt::format("{:<6} {:>26} {:>26} {:>26} {:>26}\n{:<6}", "device", "weights", "KV cache", "workspace", "peak", "");
-  for (int i = 0; i < 4; ++i) out += fmt::format(" {:>13}{:>13}", "predicted", "measured");
+  std::string out = fmt::format("{:<6} {:>28} {:>28} {:>28} {:>28}\n{:<6}", "device", "weights", "KV cache", "workspace", "peak", "");
+  for (int i = 0; i < 4; ++i) out += fmt::format(" {:>14}{:>14}", "predicted", "measured");
   out += '\n';
   for (const MemoryRow& r : rows) {
     out += fmt::format("{:<6}", r.device);
-    for (const MemoryRow::Pair& p : {r.weights, r.kv, r.workspace, r.peak}) out += fmt::format(" {:>13}{:>13}", group_digits(p.predicted), group_digits(p.measured));
+    for (const MemoryRow::Pair& p : {r.weights, r.kv, r.workspace, r.peak}) out += fmt::format(" {:>14}{:>14}", group_digits(p.predicted), group_digits(p.measured));
     out += '\n';
   }
   return out;
@@ -176,6 +177,11 @@ std::string inspect_text(const OpenedModel& model, int depth, const TextStyle& s
     out += fmt::format("{:<52} {:>10} {:>10}  {}\n", label, format_bytes(stored), format_bytes(sum == sums.end() ? 0 : sum->second.touched),
                        bar(total == 0 ? 0 : static_cast<double>(stored) / static_cast<double>(total), std::clamp(style.width - 78, 8, 24)));
   });
+  const auto skipped = skipped_parts(model);
+  if (!skipped.empty())
+    out += fmt::format("\n{:<52} {:>10} {:>14}\n", "not read: no part of the text model", "as built", "Transformers");
+  for (const SkippedPart& part : skipped)
+    out += fmt::format("{:<52} {:>10} {:>14}\n", part.path, format_bytes(part.built_bytes), format_bytes(part.transformers_bytes));
   if (!model.spec().unsupported.empty()) out += "\nThis model can be planned, not run: " + model.spec().unsupported + "\n";
   for (const std::string& note : model.notes) out += "note: " + note + "\n";
   return out;
@@ -201,6 +207,10 @@ void write_inspect(const OpenedModel& model, JsonWriter& w) {
     else w.value(m->second.tied_to);
     w.end_object();
   });
+  w.end_array().key("not_read").begin_array();
+  for (const SkippedPart& part : skipped_parts(model))
+    w.begin_object().member("path", part.path).member("parameters", part.parameters).member("built_bytes", part.built_bytes)
+        .member("transformers_bytes", part.transformers_bytes).end_object();
   w.end_array().end_object();
 }
 
