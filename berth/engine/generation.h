@@ -80,9 +80,8 @@ class Generator {
   Result<std::vector<int32_t>> prompt_ids(const GenerationOptions& options) const;
 
  private:
-  Generator(RunningModel& running) : running_(&running), session_(*running.model, 0) {}
+  explicit Generator(RunningModel& running) : session_(*running.model, 0) {}
   Result<std::vector<int32_t>> render(const std::vector<Message>& messages) const;
-  RunningModel* running_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<Error> no_tokenizer_;  // why it is not there
   std::optional<std::string> chat_template_;

@@ -107,7 +107,7 @@ Result<HubSnapshot> find_snapshot(const std::string& repo_folder, std::string_vi
   if (out.commit.empty() || !is_directory(out.folder))
     return Error(ErrorCode::kNotFound,
                  fmt::format("no snapshot of revision {} in {}", quoted(revision), quoted(repo_folder, 400)),
-                 {"Fetch it with \"berth pull\"."});
+                 {"Download it into the cache with Hugging Face's own tool: hf download REPO."});
   out.warnings = outside_links(repo_folder, out.folder);
   return out;
 }

@@ -67,7 +67,7 @@ TEST(HubCache, OpensARepositoryById) {
   const auto absent = Checkpoint::open("org/other", {}, options);
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(absent.error().hints.front().find("berth pull org/other"), std::string::npos);
+  EXPECT_NE(absent.error().hints.front().find("hf download org/other"), std::string::npos);
   EXPECT_EQ(Checkpoint::open("org/name@v2", {}, options).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(Checkpoint::open("org/name@../../x", {}, options).error().code, ErrorCode::kNotFound);
 }

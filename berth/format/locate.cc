@@ -342,7 +342,7 @@ Result<LocatedCheckpoint> locate_checkpoint(const std::string& model, const std:
   Error error(ErrorCode::kNotFound,
               fmt::format("MODEL {} is neither a file or folder nor a repository in the hub cache {}",
                           quoted(model, 400), quoted(cache, 400)));
-  if (is_repo_id(repo)) error.hints.push_back(fmt::format("Fetch it with \"berth pull {}\".", repo));
+  if (is_repo_id(repo)) error.hints.push_back(fmt::format("Give the path of its folder, or download it into the cache with Hugging Face's own tool: hf download {}.", repo));
   return error;
 }
 
