@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "berth/format/checkpoint.h"
 #include "berth/format/test_files.h"
@@ -317,19 +317,18 @@ TEST(SafetensorsHeader, SF40_AMillionNamesStayFarBelowTheTimeLimit) {
     header += ",\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
   }
   const std::string file = safetensors(header + "}", 0);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: a busy machine changes nothing
   const auto h = read(file);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double took_s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   if (file.size() - 8 > kMaxSafetensorsHeaderBytes)
     expect_refused("SF-40", h, {"at most"});
   else
     EXPECT_TRUE(h);
-  std::printf("[ measured ] 1,000,000 names of %.0f MB in %.2f s\n", static_cast<double>(file.size()) / 1e6,
-              took.count());
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  EXPECT_LT(took.count(), 60);
+  std::printf("[ measured ] 1,000,000 names of %.0f MB in %.2f s\n", static_cast<double>(file.size()) / 1e6, took_s);
+#ifdef BERTH_SANITIZED
+  EXPECT_LT(took_s, 60);
 #else
-  EXPECT_LT(took.count(), 10);
+  EXPECT_LT(took_s, 10);
 #endif
 }
 

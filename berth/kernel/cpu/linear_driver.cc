@@ -27,6 +27,10 @@ constexpr int64_t kPassM = 240;
 constexpr int64_t kChunkBytes = 512 * 1024;
 constexpr int64_t kMinChunkBytes = 8 * 1024;
 
+// Loops that serve every format compute where a row's high bits would be before they know that it has none: an address
+// to count from, never read.
+constexpr uint32_t kNoHighBits[16] = {};
+
 WeightView view(const quant::PackedMatrix& w) {
   const quant::CodecInfo& info = quant::codec_info(w.format.codec);
   WeightView v;
@@ -35,7 +39,7 @@ WeightView view(const quant::PackedMatrix& w) {
   v.blocksize = w.format.blocksize;
   v.nested = w.format.nested;
   v.codes = w.codes();
-  v.high = w.high();
+  v.high = w.high() != nullptr ? w.high() : kNoHighBits;
   v.scales = w.plane<void>(Plane::kScales);
   v.mins = w.plane<uint16_t>(Plane::kMins);
   v.sub_scales = w.plane<uint8_t>(Plane::kSubScales);

@@ -65,12 +65,12 @@ BERTH_INLINE __m256i nibble_dots(const uint8_t* codes, const uint32_t* high, con
   const __m256i c = load(codes);
   __m256i hi = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble);
   __m256i lo = _mm256_and_si256(c, nibble);
-  const __m256i even = load(x.even + part * 32), odd = load(x.odd + part * 32);
+  const __m256i even = load(x.q + part * 32), odd = load(x.q + Int8Step::kOdd + part * 32);
   if (kKind == Kind::kBook) {
     hi = _mm256_sign_epi8(_mm256_shuffle_epi8(op.table, hi), even);
     lo = _mm256_sign_epi8(_mm256_shuffle_epi8(op.table, lo), odd);
-    const __m256i h = _mm256_maddubs_epi16(load(x.even_abs + part * 32), hi);
-    const __m256i l = _mm256_maddubs_epi16(load(x.odd_abs + part * 32), lo);
+    const __m256i h = _mm256_maddubs_epi16(load(x.q_abs + part * 32), hi);
+    const __m256i l = _mm256_maddubs_epi16(load(x.q_abs + Int8Step::kOdd + part * 32), lo);
     return _mm256_add_epi32(_mm256_madd_epi16(h, ones), _mm256_madd_epi16(l, ones));
   }
   if (kKind == Kind::kFive) {
@@ -123,7 +123,7 @@ BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t st
                              const Operands& op, __m256 acc) {
   const __m256 dx = _mm256_load_ps(x.dx);
   if (kKind == Kind::kByte) {
-    const int8_t* q = x.even;  // 256 in order
+    const int8_t* q = x.q;
     const __m256i a =
         _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes, q), byte_dots(codes + 64, q + 64)),
                           _mm256_hadd_epi32(byte_dots(codes + 128, q + 128), byte_dots(codes + 192, q + 192)));

@@ -115,8 +115,8 @@ BERTH_INLINE __m512i nibble_dots(const Stream& row, int64_t step, int half, cons
   const __m512i c = load_codes<kTail>(row.codes + step * 128 + half * 64, tail_bytes - half * 64);
   __m512i hi, lo;
   unpack<kKind>(c, row.high + (kKind == Kind::kSix ? 16 : 8) * step + (kKind == Kind::kSix ? 8 : 4) * half, op, hi, lo);
-  const __m512i even = _mm512_dpbusd_epi32(_mm512_setzero_si512(), hi, _mm512_load_si512(x.even + half * 64));
-  return _mm512_dpbusd_epi32(even, lo, _mm512_load_si512(x.odd + half * 64));
+  const __m512i even = _mm512_dpbusd_epi32(_mm512_setzero_si512(), hi, _mm512_load_si512(x.q + half * 64));
+  return _mm512_dpbusd_epi32(even, lo, _mm512_load_si512(x.q + Int8Step::kOdd + half * 64));
 }
 
 BERTH_INLINE __m512i add_halves32(__m512i a, __m512i b) {
@@ -139,7 +139,7 @@ BERTH_INLINE __m512i byte_dots(const Stream& row, int64_t step, const Int8Step& 
   __m512i v[4];
   for (int i = 0; i < 4; ++i) {
     const __m512i c = load_codes<kTail>(row.codes + step * 256 + i * 64, tail_bytes - i * 64);
-    v[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(c, flip), _mm512_load_si512(x.even + i * 64));
+    v[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(c, flip), _mm512_load_si512(x.q + i * 64));
   }
   return add_halves64(add_halves32(v[0], v[1]), add_halves32(v[2], v[3]));
 }

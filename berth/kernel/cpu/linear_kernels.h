@@ -44,16 +44,17 @@ struct WeightView {
 //   kNibbles, kBytes   int8 mode, one Int8Step per 256 elements.
 enum class InputLayout : uint8_t { kWords1, kWords2, kWords4, kWords8, kNibbles, kBytes };
 
-// 8 words of 32 elements of x in int8 mode. `even`: bytes 16w.. are the elements 0, 2, ... 30 of word w, `odd` the
-// others (kNibbles: a codes byte has them in its high and low half); kBytes: even and odd together are the 256 elements
-// in order. What is per word lies in the order in which the sums of products leave the registers (int8_word_order),
-// twice: two rows share a 512-bit register.
+// 8 words of 32 elements of x in int8 mode. kNibbles: bytes 16w.. of `q` are the elements 0, 2, ... 30 of word w, the
+// others come kOdd later (a codes byte has them in its high and low half); kBytes: the 256 elements in order. What is
+// per word lies in the order in which the sums of products leave the registers (int8_word_order), twice: two rows share
+// a 512-bit register.
 struct alignas(64) Int8Step {
-  int8_t even[128], odd[128];
+  static constexpr int kOdd = 128;
+  int8_t q[256];
   float dx[16];
-  int32_t sum[16];                      // of q over the word
-  int32_t half_sum[2][16];              // over its elements 0..15 and 16..31: formats with blocks of 16
-  uint8_t even_abs[128], odd_abs[128];  // |even|, |odd|: AVX2 only
+  int32_t sum[16];          // of q over the word
+  int32_t half_sum[2][16];  // over its elements 0..15 and 16..31: formats with blocks of 16
+  uint8_t q_abs[256];       // |q|: AVX2 only
 };
 
 // Element p is the word in position p.

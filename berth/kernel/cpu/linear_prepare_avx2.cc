@@ -100,18 +100,16 @@ void prepare_int8(const float* x, int64_t k, InputLayout layout, int v, Int8Step
       words[w] = at < k ? quantize_word(x + at, q) : Int8Word{};
       if (nibbles) {
         q = even_odd(q);
-        _mm_store_si128(reinterpret_cast<__m128i*>(s.even + 16 * w), _mm256_castsi256_si128(q));
-        _mm_store_si128(reinterpret_cast<__m128i*>(s.odd + 16 * w), _mm256_extracti128_si256(q, 1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(s.q + 16 * w), _mm256_castsi256_si128(q));
+        _mm_store_si128(reinterpret_cast<__m128i*>(s.q + Int8Step::kOdd + 16 * w), _mm256_extracti128_si256(q, 1));
       } else {
-        _mm256_store_si256(reinterpret_cast<__m256i*>((w < 4 ? s.even : s.odd) + 32 * (w % 4)), q);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(s.q + 32 * w), q);
       }
     }
     if (v == 8) {
-      for (int i = 0; i < 128; i += 32) {
-        const __m256i even = _mm256_load_si256(reinterpret_cast<const __m256i*>(s.even + i));
-        const __m256i odd = _mm256_load_si256(reinterpret_cast<const __m256i*>(s.odd + i));
-        _mm256_store_si256(reinterpret_cast<__m256i*>(s.even_abs + i), _mm256_abs_epi8(even));
-        _mm256_store_si256(reinterpret_cast<__m256i*>(s.odd_abs + i), _mm256_abs_epi8(odd));
+      for (int i = 0; i < 256; i += 32) {
+        const __m256i q = _mm256_load_si256(reinterpret_cast<const __m256i*>(s.q + i));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(s.q_abs + i), _mm256_abs_epi8(q));
       }
     }
     for (int p = 0; p < 16; ++p) {

@@ -1,9 +1,9 @@
 // The libraries' own test cases (device map specification, section 9), the line protocol, the loader's look-up, speed.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <string>
 
@@ -394,13 +394,13 @@ TEST(CompatSpeed, PlansAHundredThousandModules) {
   r.max_memory.emplace();
   for (int i = 0; i < 8; ++i)
     r.max_memory->push_back({std::to_string(i), Number::whole(static_cast<Wide>(total / 10))});
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const auto result = plan_as_accelerate(*tree, r);
-  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(result);
   EXPECT_EQ(result->map->devices().size(), 9u);
   std::printf("[ counts   ] %d leaves on 8 devices: %.3f s\n", kLeaves, s);
-  EXPECT_LT(s, 30.0);  // loose: sanitizer builds and busy machines
+  EXPECT_LT(s, 30.0);  // of the processor; loose for sanitizers
 }
 
 }  // namespace
