@@ -21,11 +21,13 @@ namespace {
 using quant::Codec;
 using quant::Plane;
 
-// Inputs of one pass: bounds the copies of x. Later passes read the weights again, at a cost below 1 %.
-constexpr int64_t kPassM = 240;
-// Bytes of weights in a chunk for few inputs: long enough streams, and many chunks where the matrix is large.
+// Inputs of one pass: bounds the copies of x, a multiple of 6 (tiling()). Later passes read and pack the weights again:
+// a prompt chunk of 512 goes in one.
+constexpr int64_t kPassM = 516;
+// Bytes of weights in a chunk for few inputs: long enough streams (each of a chunk's four begins with some 2 KiB that
+// nothing has asked for ahead), and many chunks where the matrix is large.
 constexpr int64_t kChunkBytes = 512 * 1024;
-constexpr int64_t kMinChunkBytes = 8 * 1024;
+constexpr int64_t kMinChunkBytes = 32 * 1024;
 
 // Loops that serve every format compute where a row's high bits would be before they know that it has none: an address
 // to count from, never read.
@@ -116,7 +118,7 @@ int64_t row_code_bytes(const quant::CodecInfo& info, int64_t k) { return k * inf
 int64_t chunk_rows(const LinearJob& job, int threads) {
   const int64_t row_bytes = row_code_bytes(quant::codec_info(job.weight->format.codec), job.weight->cols);
   int64_t bytes = kChunkBytes;
-  if (threads > 1) bytes = std::clamp(job.row_count * row_bytes / (threads * 4), kMinChunkBytes, kChunkBytes);
+  if (threads > 1) bytes = std::clamp(job.row_count * row_bytes / (threads * 2), kMinChunkBytes, kChunkBytes);
   return std::max<int64_t>(bytes / std::max<int64_t>(row_bytes, 1) / 4 * 4, 4);
 }
 
