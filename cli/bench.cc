@@ -1,4 +1,6 @@
 // cli/bench.cc — berth bench: tokens per second, as shares of the memory limit measured in the same run.
+#include <chrono>
+
 #include "makers.h"
 
 namespace berth::cli {
@@ -25,6 +27,7 @@ class Bench : public Command {
     std::vector<engine::BenchRow> rows;
     for (const int64_t threads : threads_) {
       options_.threads = threads;
+      bench_.started = std::chrono::steady_clock::now();
       TRY(options_, engine::with_recorded_options(options_));
       TRY(auto opened, engine::open_model(model_, options_, out.log()));
       TRY(auto planned, engine::plan_model(opened, options_));

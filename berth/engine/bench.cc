@@ -1,6 +1,8 @@
 // engine/bench.cc — see bench.h.
 #include "berth/engine/bench.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,6 +27,16 @@ Result<double> read_limit(ThreadPool& pool) {
   return rates.read_bytes_per_s;
 }
 
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+#if defined(__APPLE__)
+  return static_cast<uint64_t>(usage.ru_maxrss);
+#else
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+#endif
+}
+
 struct Sample {
   double median = 0, stdev = 0;
 };
@@ -43,7 +55,7 @@ Sample summarize(std::vector<double> v) {
 
 Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& options) {
   model::Model& model = *running.model;
-  const int64_t needed = std::max(options.prompt, options.generate);
+  const int64_t needed = std::max({options.prompt, options.generate, int64_t{1}});
   if (needed > model.kv().ctx_size())
     return Error(ErrorCode::kInvalidArgument, fmt::format("the bench needs a context of {} tokens, the plan has {}", needed, model.kv().ctx_size()));
   std::vector<int32_t> tokens(static_cast<size_t>(needed));
@@ -52,10 +64,19 @@ Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& o
   std::vector<BenchRow> rows;
   const int threads = running.planned.inputs.shape.threads;
 
+  const model::BatchItem one{.sequence = 0, .tokens = std::span(tokens).first(1)};
+  TRY_STATUS(model.forward(std::span(&one, 1), ignore));
+  const double ready_s = options.started == std::chrono::steady_clock::time_point{}
+                             ? 0
+                             : std::chrono::duration<double>(std::chrono::steady_clock::now() - options.started).count();
+  const uint64_t rss = peak_rss_bytes();  // before the read limit's memory
+
   const auto measure = [&](std::string test, int64_t count, const std::function<Status()>& work) -> Status {
     BenchRow row;
     row.test = std::move(test);
     row.threads = threads;
+    row.ready_s = ready_s;
+    row.peak_rss_bytes = rss;
     TRY(double limit, read_limit(*running.pool));
     Status status;
     model.kv().set_length(0, 0);

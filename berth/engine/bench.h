@@ -5,6 +5,7 @@
 // than the caches, taken before and after each test (the better one counts).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,12 +24,15 @@ struct BenchRow {
   double read_gb_per_s = 0;  // 1e9
   double read_limit_gb_per_s = 0;
   double share = 0;
+  double ready_s = 0;           // since BenchOptions::started: open, plan, load, the first token
+  uint64_t peak_rss_bytes = 0;  // of the process, when the first token was done
 };
 
 struct BenchOptions {
   int64_t prompt = 512;
   int64_t generate = 64;
   int repeats = 3;
+  std::chrono::steady_clock::time_point started{};  // when the model began to be opened; unset: ready_s is 0
 };
 
 // Tests the running model with its own thread count. Errors: kInvalidArgument where the context is too small.

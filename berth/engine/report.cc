@@ -220,6 +220,8 @@ std::string bench_text(std::span<const BenchRow> rows) {
     out += fmt::format("{:<8} {:>7} {:>12.2f} {:>8.2f} {:>12} {:>10.1f} {:>7}\n", r.test, r.threads, r.tokens_per_s, r.stdev,
                        r.read_gb_per_s > 0 ? fmt::format("{:.1f}", r.read_gb_per_s) : "", r.read_limit_gb_per_s,
                        r.share > 0 ? fmt::format("{:.0f} %", r.share * 100) : "");
+  if (!rows.empty() && rows.front().ready_s > 0)
+    out += fmt::format("first token after {:.2f} s, with at most {} resident\n", rows.front().ready_s, format_bytes(rows.front().peak_rss_bytes));
   return out;
 }
 
@@ -228,7 +230,8 @@ void write_bench(std::span<const BenchRow> rows, JsonWriter& w) {
   for (const BenchRow& r : rows)
     w.begin_object().member("test", r.test).member("threads", r.threads).member("tokens_per_s", r.tokens_per_s).member("stdev", r.stdev)
         .member("bytes_per_token", r.bytes_per_token).member("read_gb_per_s", r.read_gb_per_s)
-        .member("read_limit_gb_per_s", r.read_limit_gb_per_s).member("share", r.share).end_object();
+        .member("read_limit_gb_per_s", r.read_limit_gb_per_s).member("share", r.share).member("ready_s", r.ready_s)
+        .member("peak_rss_bytes", r.peak_rss_bytes).end_object();
   w.end_array();
 }
 

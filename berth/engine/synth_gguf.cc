@@ -128,14 +128,15 @@ struct GgufTensor {
 };
 
 // Constant scales under uniform codes, so that values have the tensor's deviation. `out` holds whole blocks of random
-// bytes.
+// bytes. Codes from -8 to 7 have a mean of -0.5: scales of both signs keep that out of the matrix, where it would be one
+// direction stronger than all others (and attention scores so far apart that their weights are denormal).
 void set_scales(DType dtype, float deviation, std::span<std::byte> out) {
   const uint64_t size = dtype_info(dtype).block_bytes;
   const auto f16 = [](std::byte* at, double v) { store_le(at, f32_to_f16(static_cast<float>(v))); };
   const double s = deviation;
   for (std::byte* b = out.data(); b < out.data() + out.size(); b += size) switch (dtype) {
       case DType::kQ8_0: f16(b, s / 73.9); break;
-      case DType::kQ4_0: f16(b, s / 4.64); break;  // q - 8 with q in 0..15
+      case DType::kQ4_0: f16(b, ((b[2] & std::byte{1}) != std::byte{0} ? s : -s) / 4.64); break;  // q - 8 with q in 0..15
       case DType::kQ4_1:
         f16(b, s / 4.61);
         f16(b + 2, -7.5 * s / 4.61);
@@ -147,7 +148,7 @@ void set_scales(DType dtype, float deviation, std::span<std::byte> out) {
         break;
       }
       default:  // q6_k: q - 32 with q in 0..63, scales of 64
-        for (int i = 0; i < 16; ++i) b[192 + i] = std::byte{64};
+        for (int i = 0; i < 16; ++i) b[192 + i] = static_cast<std::byte>(i % 2 == 0 ? 64 : -64);
         f16(b + 208, s / 18.5 / 64);
     }
 }

@@ -221,7 +221,7 @@ class Documents(CommandTest):
         rows = self.succeeds("bench", STORIES, "-p", "16", "-n", "4", "-r", "1", "-t", "1,2", "--json").json()
         self.assertEqual([(r["test"], r["threads"]) for r in rows], [("pp16", 1), ("tg4", 1), ("pp16", 2), ("tg4", 2)])
         for row in rows:
-            self.assertLessEqual({"tokens_per_s", "stdev", "bytes_per_token", "read_gb_per_s", "read_limit_gb_per_s", "share"}, row.keys())
+            self.assertLessEqual({"tokens_per_s", "stdev", "bytes_per_token", "read_gb_per_s", "read_limit_gb_per_s", "share", "ready_s", "peak_rss_bytes"}, row.keys())
 
     def test_devices_prints_a_machine_file_that_plan_takes(self):
         machine = self.succeeds("devices", "--json")
