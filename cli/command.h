@@ -16,6 +16,7 @@
 #include "berth/base/result.h"
 #include "berth/engine/generation.h"
 #include "berth/engine/options.h"
+#include "berth/engine/plan_lines.h"
 #include "berth/engine/plan_questions.h"
 #include "berth/engine/report.h"
 
@@ -68,7 +69,8 @@ using CommandMaker = std::function<std::unique_ptr<Command>()>;
 std::vector<std::unique_ptr<Command>> all_commands();
 
 // --- declaring options from the one list ---
-void add_model(Arguments& app, std::string& model);
+// `required` false: the command asks for it where it needs one.
+void add_model(Arguments& app, std::string& model, bool required = true);
 // `except`: an option that the command declares itself.
 void add_options(Arguments& app, engine::Options& options, std::string_view except = "");
 void add_generation_options(Arguments& app, engine::GenerationOptions& options);

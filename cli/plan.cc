@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "berth/base/file.h"
+#include "berth/base/strings.h"
+#include "berth/engine/library_plan.h"
 #include "berth/engine/plan_questions.h"
 #include "makers.h"
 
@@ -19,22 +21,21 @@ class PlanCommand : public Command {
            "  berth plan MODEL --emulate 2x16GiB -c 8500 --json > plan.json";
   }
   void declare(Arguments& app) override {
-    add_model(app, model_);
+    add_model(app, model_, false);
+    app.add_option("--from-jsonl", from_jsonl_, "plan each line of this file (- is standard input) as transformers or accelerate would: a module tree with \"library\", \"mode\", \"max_memory\"; one JSON line out for each")
+        ->type_name("FILE")->group("In bulk");
     app.add_option("--svg", svg_, "also draw the plan into this SVG file")->type_name("FILE")->group("Output");
     app.add_option("--html", html_, "also write it as one HTML page (no network needed to view it)")->type_name("FILE")->group("Output");
     add_options(app, options_);
   }
   Status run(const Output& out) override {
+    if (!from_jsonl_.empty()) return run_lines(out);
+    if (model_.empty()) return Error(ErrorCode::kInvalidArgument, "MODEL is required", {"See: berth plan --help"});
     TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));
+    if (!options_.compat.empty()) return run_as_library(opened, out);
     TRY(const auto planned, engine::plan_model(opened, options_));
-    const std::string title = fmt::format("{} ({})", opened.name, opened.spec().architecture);
-    if (!svg_.empty()) {
-      TRY_STATUS(write_file_atomically(svg_, plan::plan_svg(planned.plan, title)));
-    }
-    if (!html_.empty()) {
-      TRY_STATUS(write_file_atomically(html_, plan::plan_html(planned.plan, title)));
-    }
+    TRY_STATUS(draw(planned.plan, fmt::format("{} ({})", opened.name, opened.spec().architecture)));
     if (out.json()) {
       JsonWriter w(2);
       engine::write_plan(opened, planned, options_, w);
@@ -48,7 +49,44 @@ class PlanCommand : public Command {
   }
 
  private:
-  std::string model_, svg_, html_;
+  Status draw(const plan::Plan& plan, const std::string& title) const {
+    if (!svg_.empty()) {
+      TRY_STATUS(write_file_atomically(svg_, plan::plan_svg(plan, title)));
+    }
+    if (!html_.empty()) {
+      TRY_STATUS(write_file_atomically(html_, plan::plan_html(plan, title)));
+    }
+    return {};
+  }
+  Status run_as_library(const engine::OpenedModel& opened, const Output& out) const {
+    TRY(const engine::LibraryPlan planned, engine::plan_as_library(opened, options_));
+    TRY_STATUS(draw(planned.planned.plan, fmt::format("{} ({}), as {} plans it", opened.name, opened.spec().architecture, options_.compat)));
+    if (out.json()) {
+      JsonWriter w(2);
+      plan::write_plan(engine::library_document(opened, planned, options_), w);
+      out.print(w.take() + "\n");
+      return {};
+    }
+    out.print(engine::library_plan_text(opened, planned, out.style()));
+    for (const std::string& note : planned.planned.inputs.notes) out.note(note);
+    return {};
+  }
+  Status run_lines(const Output& out) {
+    if (!model_.empty())
+      return Error(ErrorCode::kInvalidArgument, fmt::format("--from-jsonl plans the trees of its file, and MODEL {} was given as well", quoted(model_)));
+    TRY(const engine::PlannedLines done, engine::plan_lines(from_jsonl_, [&](const std::string& answer) -> Status {
+      out.print(answer + "\n");
+      if (interrupted()) return Error(ErrorCode::kCancelled, "interrupted");
+      return {};
+    }));
+    if (done.unreadable > 0) {
+      out.warning(fmt::format("{} of {} lines could not be read; their answers say why", done.unreadable, done.lines));
+      exit_status = 1;
+    }
+    return {};
+  }
+
+  std::string model_, svg_, html_, from_jsonl_;
   engine::Options options_;
 };
 

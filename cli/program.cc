@@ -83,10 +83,10 @@ Argument Arguments::add_flag(const std::string& n, int& v, const std::string& h)
 void Arguments::allow_extras() { as_app(app_).allow_extras(); }
 void Arguments::group(const std::string& name) { as_app(app_).group(name); }
 
-void add_model(Arguments& app, std::string& model) {
-  app.add_option("MODEL", model,
-                 "a folder, a Hugging Face repo id in the local cache, *.safetensors, *.safetensors.index.json, *.gguf, or config.json (planning only)")
-      ->required();
+void add_model(Arguments& app, std::string& model, bool required) {
+  Argument option = app.add_option("MODEL", model,
+                                   "a folder, a Hugging Face repo id in the local cache, *.safetensors, *.safetensors.index.json, *.gguf, or config.json or *.tree.json (planning only)");
+  if (required) option->required();
 }
 void add_options(Arguments& app, engine::Options& options, std::string_view except) {
   engine::visit_options(options, [&](const engine::OptionInfo& info, auto& value) {

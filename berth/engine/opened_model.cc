@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "berth/arch/tree_json.h"
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
+#include "berth/sizing/tree_units.h"
 
 namespace berth::engine {
 Result<std::optional<DType>> requested_dtype(std::string_view option, const std::string& text) {
@@ -46,16 +48,101 @@ Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& 
   return format::Checkpoint::open(model, log);
 }
 
+namespace {
+
+Result<arch::QuantizeRules> rules_for(const arch::ModuleTree& tree, const Options& options) {
+  arch::QuantizeOptions rules;
+  if (!options.llm_int8_skip_modules.empty()) rules.skip_modules = split(options.llm_int8_skip_modules, ',');
+  return arch::quantize_rules(tree, rules);
+}
+
+// A bare tree: floating tensors in the type asked for, Linears packed where 4 or 8 bit was.
+Result<ChosenStorage> choose_tree_storage(const arch::ModuleTree& tree, const Options& options) {
+  ChosenStorage out;
+  TRY(out.quantize_to, requested_format(options));
+  sizing::FourBit four_bit;
+  four_bit.nested = options.bnb_4bit_use_double_quant;
+  if (out.quantize_to && out.quantize_to->codec != quant::Codec::kInt8Row) four_bit.blocksize = out.quantize_to->blocksize;
+  if (!out.quantize_to) {
+    out.tree_bytes.emplace(tree, four_bit);
+    return out;
+  }
+  TRY(out.rules, rules_for(tree, options));
+  const bool eight = out.quantize_to->codec == quant::Codec::kInt8Row;
+  out.tree_bytes.emplace(arch::with_quantized_linears(tree, out.rules, eight ? arch::QuantizedLinear::kLinear8bit : arch::QuantizedLinear::kLinear4bit), four_bit);
+  return out;
+}
+
+bool is_wide_float(DType dtype) { return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+void convert_floats(arch::Module& m, DType to) {
+  for (auto& p : m.parameters)
+    if (is_wide_float(p.dtype)) p.dtype = p.dtype_f32 = to;
+  for (auto& b : m.buffers)
+    if (is_wide_float(b.dtype) && b.persistent) b.dtype = b.dtype_f32 = to;
+  for (auto& c : m.children) convert_floats(c, to);
+}
+
+// What most bytes of a tree's wide floats are.
+DType commonest_float(const arch::ModuleTree& tree) {
+  std::map<DType, uint64_t> bytes;
+  arch::for_each_module(tree, [&](const std::string&, const arch::Module& m) {
+    for (const auto& p : m.parameters)
+      if (is_wide_float(p.dtype)) bytes[p.dtype] += dtype_bytes(p.dtype, element_count(p.shape).value_or(0)).value_or(0);
+  });
+  DType most = DType::kBF16;
+  uint64_t top = 0;
+  for (const auto& [dtype, n] : bytes)
+    if (n > top) top = n, most = dtype;
+  return most == DType::kF64 ? DType::kF32 : most;
+}
+
+Status check_skip_list(const OpenedModel& m) {
+  if (m.quantize_rules.unmatched_keys.empty()) return {};
+  const std::string& key = m.quantize_rules.unmatched_keys.front();
+  std::vector<std::string> names;
+  arch::for_each_module(m.description.tree, [&](const std::string& path, const arch::Module& module) {
+    names.push_back(path);
+    names.push_back(module.name);
+  });
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
+               {"Module paths are listed by: berth inspect MODEL"});
+}
+
+// MODEL is a *.tree.json: no architecture, no weights.
+Status open_tree(OpenedModel& m, const Options& options) {
+  TRY(const auto dtype, requested_dtype("dtype", options.dtype));
+  TRY(const auto kv_dtype, requested_dtype("kv-dtype", options.kv_dtype));
+  TRY(m.description.tree, arch::read_tree_json_file(m.checkpoint->tree_path()));
+  if (dtype) convert_floats(m.description.tree.root, *dtype);
+  m.dtype = dtype.value_or(commonest_float(m.description.tree));
+  m.kv_dtype = kv_dtype.value_or(m.dtype);
+  arch::ModelSpec& spec = m.description.spec;
+  spec.family = "tree";
+  spec.architecture = m.description.tree.root.class_name;
+  spec.dtype = m.dtype;
+  spec.unsupported = "a module tree says what there is, not what is computed";
+  TRY(ChosenStorage chosen, choose_storage(m.description, options));
+  m.quantize_to = chosen.quantize_to;
+  m.quantize_rules = std::move(chosen.rules);
+  m.tree_bytes = std::move(chosen.tree_bytes);
+  TRY_STATUS(check_skip_list(m));
+  m.notes.push_back("A module tree says nothing of a KV cache or of activations: only weights are counted, and one row in and out");
+  return {};
+}
+
+}  // namespace
+
 Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, const Options& options) {
+  if (description.spec.family == "tree") return choose_tree_storage(description.tree, options);
   ChosenStorage out;
   sizing::StorageRequest request;
   TRY(request.dtype, requested_dtype("dtype", options.dtype));
   TRY(out.quantize_to, requested_format(options));
   std::set<std::string> replaced;
   if (out.quantize_to) {
-    arch::QuantizeOptions rules;
-    if (!options.llm_int8_skip_modules.empty()) rules.skip_modules = split(options.llm_int8_skip_modules, ',');
-    TRY(out.rules, arch::quantize_rules(description.tree, rules));
+    TRY(out.rules, rules_for(description.tree, options));
     for (const arch::QuantizeDecision& d : out.rules.decisions)
       if (d.replaced) replaced.insert(d.path);
     request.quantize_to = out.quantize_to;
@@ -68,11 +155,25 @@ Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, 
   return out;
 }
 
+sizing::UnitTable model_units(const OpenedModel& model, const sizing::RunShape& shape, bool whole_layers) {
+  if (model.tree_bytes) return sizing::make_tree_units(model.description.tree, *model.tree_bytes, shape);
+  return sizing::make_units(model.spec(), model.storage, shape, {whole_layers});
+}
+
+sizing::UnitTable model_units(const OpenedModel& model, const ChosenStorage& storage, const sizing::RunShape& shape, bool whole_layers) {
+  if (storage.tree_bytes) return sizing::make_tree_units(model.description.tree, *storage.tree_bytes, shape);
+  return sizing::make_units(model.spec(), storage.storage, shape, {whole_layers});
+}
+
 Result<OpenedModel> open_model(const std::string& model, const Options& options, const Log& log) {
   OpenedModel m;
   TRY(auto checkpoint, format::Checkpoint::open(model, log));
   m.checkpoint = std::make_unique<format::Checkpoint>(std::move(checkpoint));
   m.name = m.checkpoint->display_name();
+  if (m.checkpoint->kind() == format::CheckpointKind::kTree) {
+    TRY_STATUS(open_tree(m, options));
+    return m;
+  }
   TRY(const auto dtype, requested_dtype("dtype", options.dtype));
   TRY(const auto kv_dtype, requested_dtype("kv-dtype", options.kv_dtype));
   arch::DescribeOptions describe;
@@ -87,17 +188,7 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   m.quantize_to = chosen.quantize_to;
   m.quantize_rules = std::move(chosen.rules);
   m.storage = std::move(chosen.storage);
-  if (!m.quantize_rules.unmatched_keys.empty()) {
-    const std::string& key = m.quantize_rules.unmatched_keys.front();
-    std::vector<std::string> names;
-    arch::for_each_module(m.description.tree, [&](const std::string& path, const arch::Module& module) {
-      names.push_back(path);
-      names.push_back(module.name);
-    });
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
-                 {"Module paths are listed by: berth inspect MODEL"});
-  }
+  TRY_STATUS(check_skip_list(m));
   if (m.quantize_to) {
     size_t made = 0, dequantized = 0, wide_banks = 0;
     for (size_t i = 0; i < m.storage.size(); ++i) {
@@ -120,6 +211,7 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
 
 std::string OpenedModel::quantization() const {
   if (quantize_to) return std::string(quant::codec_name(quantize_to->codec));
+  if (tree_bytes) return "none";
   for (const sizing::TensorStorage& s : storage)
     if (s.counted_only) return checkpoint->quantization() ? checkpoint->quantization()->method_name : "other";
   std::map<quant::Codec, uint64_t> bytes;
@@ -135,6 +227,7 @@ std::string OpenedModel::quantization() const {
 }
 
 uint64_t OpenedModel::parameters() const {
+  if (tree_bytes) return tree_bytes->parameters();
   uint64_t n = 0;
   for (const arch::TensorSpec& t : spec().tensors)
     if (!t.tied_to) n += static_cast<uint64_t>(t.rows) * static_cast<uint64_t>(t.cols) * static_cast<uint64_t>(t.experts);

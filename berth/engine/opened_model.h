@@ -14,6 +14,8 @@
 #include "berth/engine/options.h"
 #include "berth/format/checkpoint.h"
 #include "berth/sizing/storage.h"
+#include "berth/sizing/tree_bytes.h"
+#include "berth/sizing/units.h"
 
 namespace berth::engine {
 
@@ -24,6 +26,7 @@ struct OpenedModel {
   arch::QuantizeRules quantize_rules;           // empty unless 4 or 8 bit was asked for
   std::optional<quant::StoredFormat> quantize_to;
   std::vector<sizing::TensorStorage> storage;   // one per spec.tensors
+  std::optional<sizing::TreeBytes> tree_bytes;  // a *.tree.json: its tensors' bytes; spec then names the root's class alone
   DType dtype = DType::kBF16;                   // what unquantized weights are held as
   DType kv_dtype = DType::kBF16;
   std::vector<std::string> notes;               // for people: what was quantized, skipped, ignored
@@ -45,8 +48,14 @@ struct ChosenStorage {
   std::optional<quant::StoredFormat> quantize_to;
   arch::QuantizeRules rules;
   std::vector<sizing::TensorStorage> storage;
+  std::optional<sizing::TreeBytes> tree_bytes;
 };
 Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, const Options& options);
+
+// The units a planner places, for this shape; `whole_layers` for engines that cannot cut a layer.
+sizing::UnitTable model_units(const OpenedModel& model, const sizing::RunShape& shape, bool whole_layers);
+// The same with weights held otherwise.
+sizing::UnitTable model_units(const OpenedModel& model, const ChosenStorage& storage, const sizing::RunShape& shape, bool whole_layers);
 
 // The checkpoint alone: for commands that need its texts but not its architecture.
 Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& log);

@@ -8,6 +8,8 @@
 
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
+#include "berth/engine/library_plan.h"
+#include "berth/engine/report.h"
 
 namespace berth::engine {
 namespace {
@@ -99,18 +101,77 @@ Result<Options> with_recorded_options(const Options& given) {
   return out;
 }
 
-Result<std::vector<plan::ComparedPlan>> compare_plans(const OpenedModel& model, const PlanInputs& inputs, const Options& options) {
-  TRY(plan::PlanRequest request, plan_request(model, inputs, options));
+Result<Comparison> compare_plans(const OpenedModel& model, const Options& options) {
+  Comparison out;
+  PlannedModel planned;
+  TRY(planned.inputs, plan_inputs(model, options));
+  TRY(plan::PlanRequest request, plan_request(model, planned.inputs, options));
+  out.notes = planned.inputs.notes;
   std::vector<std::string> names;
   for (const std::string_view name : plan::strategy_names())
     if (name != "auto") names.emplace_back(name);
-  return plan::compare(names, [&](const std::string& strategy) {
+  out.rows = plan::compare(names, [&](const std::string& strategy) {
     request.strategy = strategy;
     return plan::make_plan(request);
   });
+  for (const plan::ComparedPlan& row : out.rows) {
+    out.documents.emplace_back();
+    if (!row.plan) continue;
+    Options asked = options;
+    asked.device_map = row.name;
+    planned.plan = *row.plan;
+    out.documents.back() = plan_document(model, planned, asked);
+  }
+  for (const char* library : {"transformers", "accelerate"})
+    for (const char* mode : {"balanced", "balanced_low_0", "sequential"}) {
+      Options asked = options;
+      asked.compat = library;
+      asked.device_map = mode;
+      plan::ComparedPlan row;
+      row.name = fmt::format("{} {}", library, mode);
+      out.documents.emplace_back();
+      const auto found = plan_as_library(model, asked);
+      if (found) {
+        row.plan = found->here ? *found->here : found->planned.plan;
+        row.notes = found->planned.plan.warnings;
+        row.error = found->fails_here;
+        out.documents.back() = library_document(model, *found, asked);
+        out.documents.back()->fits = !row.error;
+      } else {
+        row.error = found.error();
+      }
+      out.rows.push_back(std::move(row));
+    }
+  return out;
+}
+
+void write_comparison(const Comparison& comparison, JsonWriter& w) {
+  w.begin_array();
+  for (size_t k = 0; k < comparison.rows.size(); ++k) {
+    const plan::ComparedPlan& row = comparison.rows[k];
+    const auto& document = comparison.documents[k];
+    w.begin_object();
+    if (document) {
+      plan::write_plan_members(*document, w);
+    } else {
+      const size_t space = row.name.find(' ');
+      w.member("strategy", space == std::string::npos ? row.name : row.name.substr(space + 1)).key("compat");
+      if (space == std::string::npos) w.null();
+      else w.value(row.name.substr(0, space));
+      w.member("fits", false);
+    }
+    if (row.error) {
+      w.key("error");
+      write_error_object(*row.error, w);
+    }
+    w.end_object();
+  }
+  w.end_array();
 }
 
 Result<plan::Solution> solve_question(const OpenedModel& model, const Options& options, plan::Question question) {
+  if (!options.compat.empty() || options.purpose == "training")
+    return Error(ErrorCode::kInvalidArgument, fmt::format("solve plans inference with best; {} has no part in that", options.compat.empty() ? "--for training" : "--compat"));
   TRY(const PlanInputs base, plan_inputs(model, options));
   constexpr int64_t kMiB = int64_t{1} << 20;
   const auto plan_of = [&](const PlanInputs& inputs) -> Result<plan::Plan> {
@@ -123,9 +184,7 @@ Result<plan::Solution> solve_question(const OpenedModel& model, const Options& o
   const auto with_options = [&](const Options& changed) -> Result<plan::Plan> {
     PlanInputs inputs = base;
     TRY(inputs.shape, run_shape(model, changed));
-    sizing::UnitOptions units;
-    units.whole_layers = options.target == "transformers";
-    inputs.units = sizing::make_units(model.spec(), model.storage, inputs.shape, units);
+    inputs.units = model_units(model, inputs.shape, options.target == "transformers");
     return plan_of(inputs);
   };
   const std::vector<size_t> accelerators = base.machine.accelerators();

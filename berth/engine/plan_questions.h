@@ -3,6 +3,7 @@
 // Start reading at: with_recorded_options, compare_plans, solve_question.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,15 @@ Result<Options> with_recorded_options(const Options& options);
 // The request that plan_model makes; `inputs` must outlive it. Errors: kInvalidArgument naming the option.
 Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInputs& inputs, const Options& options);
 
-// Every native strategy, one row each.
-Result<std::vector<plan::ComparedPlan>> compare_plans(const OpenedModel& model, const PlanInputs& inputs, const Options& options);
+// Every native strategy and every mode of the libraries' planners, one row each.
+struct Comparison {
+  std::vector<plan::ComparedPlan> rows;
+  std::vector<std::optional<plan::PlanDocument>> documents;  // one per row; nothing where there is no plan
+  std::vector<std::string> notes;
+};
+Result<Comparison> compare_plans(const OpenedModel& model, const Options& options);
+// The list of contract.md 6.
+void write_comparison(const Comparison& comparison, JsonWriter& out);
 
 // Largest context, least memory and so on, for this model, machine and options.
 Result<plan::Solution> solve_question(const OpenedModel& model, const Options& options, plan::Question question);

@@ -2,13 +2,16 @@
 #include "berth/engine/planning.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
 #include "berth/device/probe.h"
+#include "berth/engine/library_plan.h"
 #include "berth/engine/plan_questions.h"
+#include "berth/engine/training.h"
 #include "berth/machine/machine.h"
 #include "berth/plan/device_map.h"
 #include "berth/plan/map_check.h"
@@ -19,10 +22,6 @@ namespace {
 Status positive(std::string_view option, int64_t value, int64_t most) {
   if (value >= 1 && value <= most) return {};
   return Error(ErrorCode::kInvalidArgument, fmt::format("--{} must be between 1 and {}, not {}", option, most, value));
-}
-
-Error later(std::string_view what) {
-  return Error(ErrorCode::kNotAvailable, fmt::format("{} is not in this version", what));
 }
 
 Result<std::vector<plan::Pin>> parse_pins(const Options& o) {
@@ -36,7 +35,8 @@ Result<std::vector<plan::Pin>> parse_pins(const Options& o) {
   return pins;
 }
 
-// The user's map where --device-map is one: inline JSON, a JSON file, or one device for everything.
+}  // namespace
+
 Result<std::optional<plan::DeviceMap>> custom_map(const Options& o, const machine::Machine& machine) {
   const std::string& text = o.device_map;
   if (!text.empty() && text.front() == '{') {
@@ -56,6 +56,8 @@ Result<std::optional<plan::DeviceMap>> custom_map(const Options& o, const machin
   }
   return std::optional<plan::DeviceMap>();
 }
+
+namespace {
 
 // The model's units under a change that a refusal may propose.
 plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, const sizing::RunShape& shape) {
@@ -88,15 +90,14 @@ plan::UnitsUnder units_under(const OpenedModel& model, const Options& options, c
         break;
       case Kind::kPrefillChunk: out.shape.prefill_chunk = change.value; break;
     }
-    sizing::UnitOptions units;
-    units.whole_layers = options.target == "transformers";
+    const bool whole_layers = options.target == "transformers";
     if (change.kind != Kind::kLoadIn4Bit && change.kind != Kind::kLoadIn8Bit && change.kind != Kind::kQuantizeExperts) {
-      out.units = sizing::make_units(model.spec(), model.storage, out.shape, units);
+      out.units = model_units(model, out.shape, whole_layers);
       return out;
     }
     const auto chosen = choose_storage(model.description, changed);
     if (!chosen) return std::nullopt;
-    out.units = sizing::make_units(model.spec(), chosen->storage, out.shape, units);
+    out.units = model_units(model, *chosen, out.shape, whole_layers);
     return out;
   };
 }
@@ -164,9 +165,7 @@ Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& o) {
   TRY(in.budgets, machine::device_budgets(in.machine, caps, margin));
   in.notes.insert(in.notes.end(), in.budgets.notes.begin(), in.budgets.notes.end());
   TRY(in.shape, run_shape(model, o));
-  sizing::UnitOptions units;
-  units.whole_layers = o.target == "transformers";
-  in.units = sizing::make_units(model.spec(), model.storage, in.shape, units);
+  in.units = model_units(model, in.shape, o.target == "transformers");
   return in;
 }
 
@@ -191,13 +190,75 @@ Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInput
   return request;
 }
 
+namespace {
+
+constexpr uint64_t kMinorPart = 64;  // parts of a unit below 1/64 of it follow the rest
+
+// Berth places a unit as a whole (a head with the norm before it, attention with its norm). Where a map separates a
+// minor part from the rest, that part goes with the rest, and a note says so.
+void join_minor_parts(const OpenedModel& model, const sizing::UnitTable& units, plan::DeviceMap& map, std::vector<std::string>& notes) {
+  std::vector<std::string> moved;
+  for (const sizing::Unit& u : units.units) {
+    std::map<std::string, uint64_t> bytes;  // by module
+    for (const int32_t t : u.tensors) bytes[model.spec().tensors[static_cast<size_t>(t)].module] += model.storage[static_cast<size_t>(t)].bytes;
+    std::map<plan::DeviceName, uint64_t> by_device;
+    uint64_t total = 0;
+    for (const auto& [module, n] : bytes)
+      if (const plan::DeviceName* d = map.lookup(module)) by_device[*d] += n, total += n;
+    if (by_device.size() < 2) continue;
+    const auto most = std::max_element(by_device.begin(), by_device.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if ((total - most->second) * kMinorPart > total) continue;  // planning refuses it, naming the modules
+    const plan::DeviceName device = most->first;
+    for (const auto& [module, n] : bytes) {
+      const plan::DeviceName* d = map.lookup(module);
+      if (d == nullptr || *d == device) continue;
+      map.entries[module] = device;
+      moved.push_back(fmt::format("{} to {}", module, device.text()));
+    }
+  }
+  if (moved.empty()) return;
+  const size_t count = moved.size();
+  if (count > 3) moved.resize(3);
+  notes.push_back(fmt::format("{} of the map go{} with the larger modules beside {}: {}{}", count == 1 ? "A small module" : fmt::format("{} small modules", count), count == 1 ? "es" : "",
+                              count == 1 ? "it" : "them", join(moved, ", "), count > moved.size() ? ", ..." : ""));
+}
+
+// A map of somebody's own, on the machine at hand.
+Status plan_custom_map(const OpenedModel& model, const plan::PlanRequest& request, const plan::DeviceMap& map, PlannedModel& out) {
+  TRY(const auto checked, plan::check_device_map(model.description.tree, map, out.inputs.machine));
+  out.inputs.notes.insert(out.inputs.notes.end(), checked.notes.begin(), checked.notes.end());
+  plan::DeviceMap whole = checked.map;
+  join_minor_parts(model, out.inputs.units, whole, out.inputs.notes);
+  TRY(out.plan, plan::plan_from_map(request, whole));
+  return {};
+}
+
+}  // namespace
+
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
-  if (!o.compat.empty()) return later("--compat");
-  if (o.purpose == "training") return later("--for training");
-  if (o.purpose != "inference") return Error(ErrorCode::kInvalidArgument, fmt::format("--for must be inference or training, not {}", quoted(o.purpose)));
+  if (o.purpose == "training" && o.compat.empty()) return plan_for_training(model, o);
+  if (o.purpose != "inference" && o.purpose != "training") return Error(ErrorCode::kInvalidArgument, fmt::format("--for must be inference or training, not {}", quoted(o.purpose)));
   PlannedModel out;
-  TRY(out.inputs, plan_inputs(model, o));
+  std::optional<plan::DeviceMap> library_map;
+  if (!o.compat.empty()) {  // the library's map, carried out by Berth
+    if (!o.plan.empty()) {
+      TRY(const plan::PlanDocument document, read_plan_file(o.plan));
+      if (document.checkpoint != model.checkpoint->fingerprint() && !o.replan)
+        return Error(ErrorCode::kInvalidArgument, fmt::format("plan {} is for another checkpoint: it records {}, here is {}", quoted(o.plan), quoted(document.checkpoint), quoted(model.checkpoint->fingerprint())),
+                     {"--replan plans anew with the recorded options."});
+    }
+    TRY(const LibraryPlan planned, plan_as_library(model, o));
+    library_map = *planned.result.map;
+    out.inputs = planned.planned.inputs;
+    out.inputs.units = model_units(model, out.inputs.shape, o.target == "transformers");
+  } else {
+    TRY(out.inputs, plan_inputs(model, o));
+  }
   TRY(const plan::PlanRequest request, plan_request(model, out.inputs, o));
+  if (library_map) {
+    TRY_STATUS(plan_custom_map(model, request, *library_map, out));
+    return out;
+  }
   if (!o.plan.empty()) {
     TRY(const plan::PlanDocument document, read_plan_file(o.plan));
     auto adopted = plan::adopt_plan(document, request.assign, model.checkpoint->fingerprint());
@@ -210,9 +271,7 @@ Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
   }
   TRY(const auto map, custom_map(o, out.inputs.machine));
   if (map) {
-    TRY(const auto checked, plan::check_device_map(model.description.tree, *map, out.inputs.machine));
-    out.inputs.notes.insert(out.inputs.notes.end(), checked.notes.begin(), checked.notes.end());
-    TRY(out.plan, plan::plan_from_map(request, checked.map));
+    TRY_STATUS(plan_custom_map(model, request, *map, out));
   } else {
     TRY(out.plan, plan::make_plan(request));
   }

@@ -9,6 +9,7 @@
 #include "berth/engine/opened_model.h"
 #include "berth/machine/budget.h"
 #include "berth/machine/machine.h"
+#include "berth/plan/device_map.h"
 #include "berth/plan/plan.h"
 #include "berth/plan/strategy.h"
 #include "berth/sizing/units.h"
@@ -36,6 +37,9 @@ Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& options)
 // With options.plan, the recorded plan, if it is for this checkpoint and machine (give the options that with_recorded_options
 // made). Errors: kDoesNotFit, kInvalidArgument, kNotAvailable ("unsupported": options of a later version).
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& options);
+
+// The user's map where --device-map is one: inline JSON, a JSON file, or one device for everything.
+Result<std::optional<plan::DeviceMap>> custom_map(const Options& options, const machine::Machine& machine);
 
 // Context, batch, chunk and cache type of these options. Errors: kInvalidArgument naming the option.
 Result<sizing::RunShape> run_shape(const OpenedModel& model, const Options& options);

@@ -119,8 +119,39 @@ struct ModuleSize {
   std::string tied_to;
 };
 
+// Of a bare tree: what its tensors take; of an Embedding a row is touched.
+std::map<std::string, ModuleSize> tree_module_sizes(const OpenedModel& model) {
+  std::map<std::string, ModuleSize> out;
+  std::map<std::string, std::string> source_of;
+  for (const auto& [target, source] : model.description.tree.ties) source_of[target] = source;
+  arch::for_each_module(model.description.tree, [&](const std::string& path, const arch::Module& module) {
+    if (!module.same_as.empty() || module.parameters.size() + module.buffers.size() == 0) return;
+    ModuleSize& m = out[path];
+    const bool table = module.class_name.ends_with("Embedding");
+    const auto add = [&](const std::string& name, const Shape& shape, DType dtype, bool parameter) {
+      const std::string full = arch::join_path(path, name);
+      const uint64_t bytes = (*model.tree_bytes)(full);
+      m.touched += table && shape.size() == 2 ? bytes / static_cast<uint64_t>(std::max<int64_t>(shape[0], 1)) : bytes;
+      if (m.dtype.empty() || (parameter && shape.size() > 1)) m.dtype = dtype_name(dtype);
+      if (const auto tied = source_of.find(full); tied != source_of.end()) {
+        m.tied_to = tied->second.substr(0, tied->second.rfind('.'));
+        return;
+      }
+      m.stored += bytes;
+      if (parameter) m.parameters += element_count(shape).value_or(0);
+    };
+    for (const auto& p : module.parameters) add(p.name, p.shape, p.dtype, true);
+    for (const auto& b : module.buffers) add(b.name, b.shape, b.dtype, false);
+    const auto decided = std::find_if(model.quantize_rules.decisions.begin(), model.quantize_rules.decisions.end(),
+                                      [&](const arch::QuantizeDecision& d) { return d.path == path && d.replaced; });
+    if (model.quantize_to && decided != model.quantize_rules.decisions.end()) m.dtype = quant::format_text(*model.quantize_to);
+  });
+  return out;
+}
+
 // Bytes by module, own tensors only; aliases count nothing.
 std::map<std::string, ModuleSize> module_sizes(const OpenedModel& model) {
+  if (model.tree_bytes) return tree_module_sizes(model);
   std::map<std::string, ModuleSize> out;
   const arch::ModelSpec& spec = model.spec();
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
@@ -235,12 +266,18 @@ void write_bench(std::span<const BenchRow> rows, JsonWriter& w) {
   w.end_array();
 }
 
-void write_error(const Error& e, JsonWriter& w) {
-  w.begin_object().key("error").begin_object().member("code", error_code_name(e.code)).member("message", e.message).key("hints").begin_array();
+void write_error_object(const Error& e, JsonWriter& w) {
+  w.begin_object().member("code", error_code_name(e.code)).member("message", e.message).key("hints").begin_array();
   for (const std::string& hint : e.hints) w.value(hint);
   w.end_array().key("details");
   w.raw(e.details_json.empty() ? "{}" : e.details_json);
-  w.end_object().end_object();
+  w.end_object();
+}
+
+void write_error(const Error& e, JsonWriter& w) {
+  w.begin_object().key("error");
+  write_error_object(e, w);
+  w.end_object();
 }
 
 }  // namespace berth::engine

@@ -39,5 +39,6 @@ std::string bench_text(std::span<const BenchRow> rows);
 void write_bench(std::span<const BenchRow> rows, JsonWriter& out);
 
 void write_error(const Error& error, JsonWriter& out);
+void write_error_object(const Error& error, JsonWriter& out);  // the value of "error"
 
 }  // namespace berth::engine

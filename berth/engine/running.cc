@@ -39,6 +39,8 @@ Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedMod
     return Error(ErrorCode::kUnsupported,
                  fmt::format("running {} is not supported: {}", opened.spec().architecture, opened.spec().unsupported),
                  {"It can be planned; to run it, use another model or a later version."});
+  if (options.purpose == "training")
+    return Error(ErrorCode::kInvalidArgument, "--for training is for planning: Berth runs models, it does not train them", {"berth plan MODEL --for training"});
   auto out = std::make_unique<RunningModel>();
   out->opened = &opened;
   out->planned = std::move(planned);

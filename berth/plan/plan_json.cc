@@ -151,9 +151,9 @@ void fields(Archive& a, PlanDocument& d) {
   a.object("model", [&](auto& inner) { fields(inner, d.model); });
   a("strategy", d.plan.strategy);
   a.nullable("compat", d.compat);
-  a.derived("fits", true);
+  a.derived("fits", d.fits);
   a("device_map", d.device_map);
-  a.budgets(d.plan.devices);
+  a.budgets(d.budgets, d.plan.devices);
   a.list("devices", d.plan.devices, [](auto& inner, DeviceUse& x) { fields(inner, x); });
   if (a.whole()) a.list("units", d.plan.units, [](auto& inner, PlacedUnit& x) { fields(inner, x); });
   a.object("estimate", [&](auto& inner) { fields(inner, d.plan.estimate); });
@@ -225,8 +225,13 @@ class Writer {
     else
       out_.value(text);
   }
-  void budgets(std::vector<DeviceUse>& devices) {
-    out_.key("budgets").begin_object();
+  void budgets(const std::string& json, std::vector<DeviceUse>& devices) {
+    out_.key("budgets");
+    if (!json.empty()) {
+      out_.raw(json);
+      return;
+    }
+    out_.begin_object();
     for (const DeviceUse& d : devices) out_.member(d.id, d.budget_bytes);
     out_.end_object();
   }
@@ -380,7 +385,7 @@ class Reader {
     text.clear();
     if (object_.contains(name) && !object_[name].is_null()) (*this)(name, text);
   }
-  void budgets(std::vector<DeviceUse>&) {}
+  void budgets(std::string&, std::vector<DeviceUse>&) {}
   template <typename F>
   void object(std::string_view name, F&& f) {
     const auto v = find(name, "an object", [](JsonView j) { return j.is_object() ? std::optional(j) : std::nullopt; });
@@ -488,6 +493,11 @@ void write(const PlanDocument& document, bool whole, JsonWriter& out) {
 
 void write_plan(const PlanDocument& document, JsonWriter& out) { write(document, true, out); }
 void write_plan_summary(const PlanDocument& document, JsonWriter& out) { write(document, false, out); }
+void write_plan_members(const PlanDocument& document, JsonWriter& out) {
+  PlanDocument copy = document;
+  Writer writer(out, false);
+  fields(writer, copy);
+}
 
 std::string plan_json(const PlanDocument& document, int indent) {
   JsonWriter out(indent);
@@ -592,7 +602,8 @@ Result<Plan> adopt_plan(const PlanDocument& document, const AssignRequest& reque
     if (use != nullptr && use->machine_id != request.machine->devices[*d].id)
       return differs("machine", fmt::format("{} as device {}", quoted(use->machine_id), id),
                      quoted(request.machine->devices[*d].id));
-    if (use != nullptr && request.machine->devices[*d].is_accelerator() && use->budget_bytes != request.budgets[*d].budget_bytes)
+    if (use != nullptr && request.machine->devices[*d].is_accelerator() &&
+        use->budget_bytes != request.budgets[*d].budget_bytes)
       return differs("machine", fmt::format("device {} with {} bytes", id, use->budget_bytes),
                      fmt::format("{} bytes", request.budgets[*d].budget_bytes));
     return *d;

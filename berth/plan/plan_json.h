@@ -30,7 +30,9 @@ struct PlanDocument {
     uint64_t parameters = 0;
     bool operator==(const Model&) const = default;
   } model;
-  std::string compat;  // library whose planner was followed; empty: none
+  std::string compat;   // library whose planner was followed; empty: none
+  bool fits = true;     // a library's map may be refused by that library itself
+  std::string budgets;  // JSON object text; empty: those of the plan's devices
   DeviceMap device_map;
   Plan plan;
   // Sizes and costs of the units (in the plan's order), so that a plan can be explained without its checkpoint; empty
@@ -56,6 +58,8 @@ DeviceMap device_map_of(const Plan& plan, const arch::ModuleTree* tree);
 void write_plan(const PlanDocument& document, JsonWriter& out);
 // The same without `units` and `sizes`: a row of `compare`.
 void write_plan_summary(const PlanDocument& document, JsonWriter& out);
+// Its members alone, into an open object.
+void write_plan_members(const PlanDocument& document, JsonWriter& out);
 std::string plan_json(const PlanDocument& document, int indent = 2);
 
 // Errors: kInvalidArgument naming the place ("units[3].device"), what was expected and what was found.

@@ -30,7 +30,7 @@ std::vector<ComparedPlan> compare(std::span<const std::string> strategies, const
 std::optional<size_t> best_row(std::span<const ComparedPlan> rows) {
   std::optional<size_t> best;
   for (size_t k = 0; k < rows.size(); ++k) {
-    if (!rows[k].plan) continue;
+    if (!rows[k].plan || rows[k].error) continue;
     if (!best || rows[k].plan->estimate.decode_tokens_per_s > rows[*best].plan->estimate.decode_tokens_per_s) best = k;
   }
   return best;
@@ -62,14 +62,24 @@ std::string compare_text(std::span<const ComparedPlan> rows, const PictureStyle&
     uint64_t accelerators = 0, cpu = 0, disk = 0;
     for (const DeviceUse& d : r.plan->devices)
       (d.id == "cpu" ? cpu : d.id == "disk" ? disk : accelerators) += d.weights_bytes + d.kv_bytes;
-    std::string line = fmt::format(
-        "{}{:<{}} {:>5} {:>12.2f} {:>12.0f} {:>6} {:>6.0f} %  {} / {} / {}", mark, escaped(r.name), name_width, "yes",
-        r.plan->estimate.decode_tokens_per_s, r.plan->estimate.prefill_tokens_per_s, r.plan->estimate.cuts,
-        100 * largest_load(*r.plan), format_bytes(accelerators), format_bytes(cpu), format_bytes(disk));
+    std::string line =
+        fmt::format("{}{:<{}} {:>5} {:>12.2f} {:>12.0f} {:>6} {:>6.0f} %  {} / {} / {}", mark, escaped(r.name),
+                    name_width, r.error ? "no" : "yes", r.plan->estimate.decode_tokens_per_s,
+                    r.plan->estimate.prefill_tokens_per_s, r.plan->estimate.cuts, 100 * largest_load(*r.plan),
+                    format_bytes(accelerators), format_bytes(cpu), format_bytes(disk));
     out += style.color && best == k ? "\x1b[1m" + line + "\x1b[0m\n" : line + "\n";
   }
+  // Once each, with the rows it is about.
+  std::vector<std::pair<std::string, std::string>> notes;
   for (const ComparedPlan& r : rows)
-    for (const std::string& note : r.notes) out += fmt::format("  {}: {}\n", escaped(r.name), escaped(note));
+    for (const std::string& note : r.notes) {
+      const auto at = std::find_if(notes.begin(), notes.end(), [&](const auto& n) { return n.second == note; });
+      if (at == notes.end())
+        notes.emplace_back(r.name, note);
+      else
+        at->first += ", " + r.name;
+    }
+  for (const auto& [names, note] : notes) out += fmt::format("  {}: {}\n", escaped(names), escaped(note));
   return out;
 }
 

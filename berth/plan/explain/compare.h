@@ -15,9 +15,9 @@
 namespace berth::plan {
 
 struct ComparedPlan {
-  std::string name;          // of the strategy asked for
-  std::optional<Plan> plan;  // nothing: it does not fit
-  std::optional<Error> error;
+  std::string name;                // of the strategy asked for
+  std::optional<Plan> plan;        // nothing: it does not fit
+  std::optional<Error> error;      // with a plan: why that (a library's) does not work on this machine
   std::vector<std::string> notes;  // what goes wrong with it (compat maps)
 };
 
@@ -26,7 +26,7 @@ using PlanStrategy = std::function<Result<Plan>(const std::string& strategy)>;
 // Plans each strategy; what fails is a row as well.
 std::vector<ComparedPlan> compare(std::span<const std::string> strategies, const PlanStrategy& plan);
 
-// The row with the most tokens per second; nothing where none fits.
+// The row with the most tokens per second of those without an error; nothing where there is none.
 std::optional<size_t> best_row(std::span<const ComparedPlan> rows);
 
 // A device's largest share of its budget.

@@ -11,7 +11,7 @@ Result<CompatResult> plan_as_accelerate(const arch::ModuleTree& tree, const Acce
   sizes.library = Library::kAccelerate;
   sizes.built_as_f32 = request.built_as_f32;
   sizes.dtype = request.dtype;
-  const bool balance = request.mode != Mode::kSequential;
+  const bool balance = !request.map && request.mode != Mode::kSequential;
   const Stage first = balance ? Stage::kBalance : Stage::kPlan;  // where max_memory is read
   if (request.max_memory) {
     auto read = read_max_memory(*request.max_memory);
@@ -42,7 +42,10 @@ Result<CompatResult> plan_as_accelerate(const arch::ModuleTree& tree, const Acce
   InferOptions options;
   options.offload_buffers = request.offload_buffers;
   options.fallback_allocation = request.fallback_allocation;
-  run_loop(model, options, out);
+  if (request.map)
+    take_map(model, *request.map, out);
+  else
+    run_loop(model, options, out);
   return out;
 }
 

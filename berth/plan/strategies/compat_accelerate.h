@@ -18,6 +18,7 @@ namespace berth::plan::compat {
 
 struct AccelerateRequest {
   Mode mode = Mode::kBalanced;
+  std::optional<DeviceMap> map;  // a dict as device_map: nothing is planned, `mode` is not looked at
   // Nothing: max_memory=None, from the machine's free bytes below.
   std::optional<std::vector<MemoryEntry>> max_memory;
   std::vector<uint64_t> free_bytes;

@@ -78,12 +78,14 @@ std::string unreadable(const Error& error, JsonView id) {
 
 }  // namespace
 
-std::string plan_compat_line(std::string_view line) {
+std::string plan_compat_line(std::string_view line, bool* readable) {
+  if (readable != nullptr) *readable = false;
   const auto document = JsonDocument::parse(line);
   if (!document) return unreadable(document.error(), {});
   const JsonView root = document->root();
   const auto result = plan_line(root);
   if (!result) return unreadable(result.error(), root["id"]);
+  if (readable != nullptr) *readable = true;
   JsonWriter w;
   w.begin_object();
   if (const JsonView id = root["id"]; id.valid()) w.key("id").raw(id.text());

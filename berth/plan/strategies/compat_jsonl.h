@@ -17,7 +17,8 @@
 
 namespace berth::plan::compat {
 
-// A pure function; the answer has no line break.
-std::string plan_compat_line(std::string_view line);
+// A pure function; the answer has no line break. `readable`, where given, is set to false for a line that cannot be
+// read.
+std::string plan_compat_line(std::string_view line, bool* readable = nullptr);
 
 }  // namespace berth::plan::compat

@@ -40,6 +40,49 @@ void write_log(const std::vector<LogFact>& log, JsonWriter& out) {
   out.end_array();
 }
 
+class UnitLister {
+ public:
+  UnitLister(const Model& model, const DeviceMap& map) : model_(model), map_(map) {}
+  std::vector<CompatUnit> list() {
+    walk(0);
+    return std::move(out_);
+  }
+
+ private:
+  void walk(int32_t i) {
+    const Item& item = model_.item(i);
+    if (item.repeated) return;
+    if (!item.is_module()) return tensor(i);
+    if (item.is_block || item.modules.empty()) return atom(i);
+    for (const int32_t p : item.parameters) walk(p);
+    for (const int32_t b : item.buffers) walk(b);
+    for (const int32_t m : item.modules) walk(m);
+  }
+  void tensor(int32_t i) {
+    const Item& item = model_.item(i);
+    const DeviceName* d = map_.lookup(item.path);
+    out_.push_back({item.path, false, d == nullptr ? std::nullopt : std::optional(*d), item.size});
+  }
+  void atom(int32_t i) {
+    std::vector<int32_t> tensors = model_.all_tensors(i, Item::Kind::kParameter);
+    for (const int32_t b : model_.all_tensors(i, Item::Kind::kBuffer)) tensors.push_back(b);
+    if (tensors.empty()) return;
+    const DeviceName* first = map_.lookup(model_.item(tensors[0]).path);
+    for (const int32_t t : tensors) {
+      const DeviceName* d = map_.lookup(model_.item(t).path);
+      if ((d == nullptr) == (first == nullptr) && (d == nullptr || *d == *first)) continue;
+      for (const int32_t each : tensors) tensor(each);
+      return;
+    }
+    const Item& item = model_.item(i);
+    out_.push_back({item.path, item.is_block, first == nullptr ? std::nullopt : std::optional(*first), item.size});
+  }
+
+  const Model& model_;
+  const DeviceMap& map_;
+  std::vector<CompatUnit> out_;
+};
+
 }  // namespace
 
 std::string_view stage_name(Stage stage) {
@@ -94,13 +137,18 @@ void run_loop(const Model& model, const InferOptions& options, CompatResult& res
     return;
   }
   auto& found = std::get<Inferred>(inferred);
-  result.map = std::move(found.map);
   result.log = std::move(found.log);
+  take_map(model, std::move(found.map), result);
+}
+
+void take_map(const Model& model, DeviceMap map, CompatResult& result) {
+  result.map = std::move(map);
   std::map<DeviceName, Number> sums;
   for (const int32_t i : model.sized_order())
     if (!model.item(i).is_module())
       if (const DeviceName* d = result.map->lookup(model.item(i).path)) sums[*d] += model.item(i).size;
   result.counted.assign(sums.begin(), sums.end());
+  result.units = UnitLister(model, *result.map).list();
 }
 
 }  // namespace berth::plan::compat

@@ -29,6 +29,14 @@ struct CompatError {
   Raised raised;
 };
 
+// What the library cannot divide: a block, a module without children, or a tensor of its own; with the bytes it counts.
+struct CompatUnit {
+  std::string path;
+  bool is_block = false;
+  std::optional<DeviceName> device;  // nothing: no entry of the map covers it
+  Number bytes;
+};
+
 struct CompatResult {
   Library library = Library::kTransformers;
   std::optional<Budgets> balanced;  // after get_balanced_memory; Transformers also has them for "sequential"
@@ -40,6 +48,9 @@ struct CompatResult {
   std::vector<std::pair<DeviceName, Number>>
       counted;  // the same by device of `map`; tensors without a device are left out
 
+  // In definition order; a unit whose tensors the map puts on several devices is listed as those tensors.
+  std::vector<CompatUnit> units;
+
   // The budgets the loop filled: adjusted, else balanced, else (accelerate, sequential) those given.
   Budgets filled;
 };
@@ -50,7 +61,9 @@ void write_result(const CompatResult& result, JsonWriter& out);
 // One plain sentence for a fact the library logged.
 std::string log_fact_text(const LogFact& fact, Library library);
 
-// Fills map, log and counted from the loop, or the error. Used by both strategies.
+// Fills map, log, counted and units from the loop, or the error. Used by both strategies.
 void run_loop(const Model& model, const InferOptions& options, CompatResult& result);
+// The same for a map that was given: the libraries take it as it is.
+void take_map(const Model& model, DeviceMap map, CompatResult& result);
 
 }  // namespace berth::plan::compat

@@ -27,7 +27,7 @@ Result<CompatResult> plan_as_transformers(const arch::ModuleTree& tree, const Tr
   } else {
     budgets = default_max_memory(Library::kTransformers, request.free_bytes, request.available_ram);
   }
-  if (request.mode != Mode::kSequential) {
+  if (!request.map && request.mode != Mode::kSequential) {
     auto balanced =
         balanced_memory(model, budgets, request.mode == Mode::kBalancedLow0, !request.max_memory, request.revision);
     if (raised(balanced)) {
@@ -36,8 +36,8 @@ Result<CompatResult> plan_as_transformers(const arch::ModuleTree& tree, const Tr
     }
     budgets = std::get<Budgets>(std::move(balanced));
   }
-  out.balanced = budgets;
-  if (request.quantizer != Quantizer::kNone) {
+  if (!request.map) out.balanced = budgets;
+  if (!request.map && request.quantizer != Quantizer::kNone) {
     if (request.quantizer == Quantizer::kBitsandbytes)
       for (auto& [device, bytes] : budgets.entries) bytes = bytes * Number::real(0.90);
     out.adjusted = budgets;
@@ -48,7 +48,10 @@ Result<CompatResult> plan_as_transformers(const arch::ModuleTree& tree, const Tr
   options.offload_buffers = request.offload_buffers;
   options.revision = request.revision;
   options.no_placement = tree.no_placement;
-  run_loop(model, options, out);
+  if (request.map)
+    take_map(model, *request.map, out);
+  else
+    run_loop(model, options, out);
   if (out.map && request.quantizer == Quantizer::kBitsandbytes &&
       bitsandbytes_refuses(*out.map, request.enable_fp32_cpu_offload))
     out.error = CompatError{Stage::kValidate,
