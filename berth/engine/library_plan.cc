@@ -132,19 +132,20 @@ Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
 
 // --- its errors ---
 
+std::string error_details(compat::Library library, const compat::CompatError& e) {
+  JsonWriter details;
+  details.begin_object().member("library", compat::library_name(library)).member("stage", compat::stage_name(e.stage));
+  details.member("type", e.raised.type).end_object();
+  return details.take();
+}
+
 Error library_error(const compat::CompatResult& result) {
   const compat::CompatError& e = *result.error;
-  JsonWriter details;
-  details.begin_object()
-      .member("library", compat::library_name(result.library))
-      .member("stage", compat::stage_name(e.stage))
-      .member("type", e.raised.type)
-      .end_object();
   Error error = invalid(
       fmt::format("{} stops while {} with {}: {}", compat::library_name(result.library),
                   e.stage == compat::Stage::kBalance ? "balancing" : "planning", e.raised.type, e.raised.message),
       {"Without --compat Berth plans by its own rules, which take these budgets."});
-  error.details_json = details.take();
+  error.details_json = error_details(result.library, e);
   return error;
 }
 
@@ -498,7 +499,7 @@ plan::PlanDocument library_document(const OpenedModel& model, const LibraryPlan&
   d.compat = options.compat;
   d.device_map = *planned.result.map;
   d.sizes = {};
-  d.fits = !planned.result.error;
+  if (const auto& e = planned.result.error) d.library_error = error_details(planned.result.library, *e);
   JsonWriter budgets;
   budgets.begin_object();
   for (const auto& [device, bytes] : planned.result.filled.entries) budgets.key(device.text()).raw(bytes.text());

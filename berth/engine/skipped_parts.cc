@@ -67,6 +67,9 @@ class Finder {
 
 }  // namespace
 
-std::vector<SkippedPart> skipped_parts(const OpenedModel& model) { return Finder(model).find(); }
+std::vector<SkippedPart> skipped_parts(const OpenedModel& model) {
+  if (model.tree_bytes) return {};  // nothing of a bare tree is read, or all of it
+  return Finder(model).find();
+}
 
 }  // namespace berth::engine

@@ -23,6 +23,7 @@ bool is_frozen(const OpenedModel& model) { return model.quantization() != "none"
 void shape_for_training(sizing::RunShape& shape) {
   shape.prefill_chunk = shape.ctx_size;
   shape.logit_rows = shape.batch * shape.ctx_size;
+  shape.wanted_rows = 0;
 }
 
 // Units with what their parameters need to be trained; "KV cache" then stands for inputs kept for the backward pass.
@@ -50,13 +51,16 @@ plan::PlanRequest training_request(const PlanInputs& inputs, std::string strateg
   return request;
 }
 
+void leave_out(machine::DeviceBudget& budget) {
+  budget.left_out = true;
+  budget.budget_bytes = budget.overhead_bytes = budget.margin_bytes = 0;
+}
+
 // Everything on device `d` alone.
 std::vector<machine::DeviceBudget> only(const std::vector<machine::DeviceBudget>& budgets, size_t d) {
   std::vector<machine::DeviceBudget> out = budgets;
   for (size_t k = 0; k < out.size(); ++k) {
-    if (k == d) continue;
-    out[k].left_out = true;
-    out[k].budget_bytes = out[k].overhead_bytes = out[k].margin_bytes = 0;
+    if (k != d) leave_out(out[k]);
   }
   return out;
 }
@@ -113,6 +117,9 @@ Result<PlannedModel> plan_for_training(const OpenedModel& model, const Options& 
   in.units = model_units(model, in.shape, true);
   make_trained(model, in.shape, in.units);
   const std::vector<size_t> accelerators = in.machine.accelerators();
+  if (!accelerators.empty())  // nothing may be off them
+    for (size_t d = 0; d < in.machine.devices.size(); ++d)
+      if (!in.machine.devices[d].is_accelerator()) leave_out(in.budgets.devices[d]);
   std::vector<std::string> warnings = what_is_counted(model, in.shape);
 
   TRY(const auto map, custom_map(o, in.machine));

@@ -152,6 +152,7 @@ void fields(Archive& a, PlanDocument& d) {
   a("strategy", d.plan.strategy);
   a.nullable("compat", d.compat);
   a.derived("fits", d.fits);
+  a.said("library_error", d.library_error);
   a("device_map", d.device_map);
   a.budgets(d.budgets, d.plan.devices);
   a.list("devices", d.plan.devices, [](auto& inner, DeviceUse& x) { fields(inner, x); });
@@ -217,6 +218,9 @@ class Writer {
     out_.member(name, value);
   }
   void format() { out_.member("format", kPlanFormat); }
+  void said(std::string_view name, std::string& json) {
+    if (!json.empty()) out_.key(name).raw(json);
+  }
   void raw_object(std::string_view name, std::string& json) { out_.key(name).raw(json.empty() ? "{}" : json); }
   void nullable(std::string_view name, std::string& text) {
     out_.key(name);
@@ -368,6 +372,7 @@ class Reader {
   }
   template <typename T>
   void derived(std::string_view, T) {}
+  void said(std::string_view, std::string&) {}
   void format() {
     const auto v = find("format", "a text", [](JsonView j) { return j.as_string(); });
     if (!v || *v == kPlanFormat) return;
@@ -544,6 +549,12 @@ Result<PlanDocument> read_plan(JsonView object) {
 }
 
 Result<RecordedRequest> recorded_request(const PlanDocument& document) {
+  if (!document.compat.empty())
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the plan is the map of {}, by its own count of bytes: Berth has no reasons for it, nor costs",
+                    document.compat),
+        {"Without --compat the plan is Berth's; its warnings beside --compat say what goes wrong with the map."});
   if (document.sizes.units.empty())
     return Error(ErrorCode::kInvalidArgument, "the plan does not record the sizes of its units",
                  {"Make it again with: berth plan MODEL --json"});

@@ -30,9 +30,10 @@ struct PlanDocument {
     uint64_t parameters = 0;
     bool operator==(const Model&) const = default;
   } model;
-  std::string compat;   // library whose planner was followed; empty: none
-  bool fits = true;     // a library's map may be refused by that library itself
-  std::string budgets;  // JSON object text; empty: those of the plan's devices
+  std::string compat;         // library whose planner was followed; empty: none
+  bool fits = true;           // false: a row of `compare` whose map does not work on this machine
+  std::string budgets;        // JSON object text; empty: those of the plan's devices
+  std::string library_error;  // JSON object text: the library refuses its own map; empty: it does not
   DeviceMap device_map;
   Plan plan;
   // Sizes and costs of the units (in the plan's order), so that a plan can be explained without its checkpoint; empty
