@@ -45,7 +45,8 @@ class Remedies {
       try_change(kv, "a KV cache in float16", "--kv-dtype float16");
     try_change({Change::Kind::kLoadIn8Bit, 0, DType::kF16}, "weights in 8 bit", "--load-in-8bit");
     try_change({Change::Kind::kLoadIn4Bit, 0, DType::kF16}, "weights in 4 bit", "--load-in-4bit");
-    try_change({Change::Kind::kQuantizeExperts, 0, DType::kF16}, "fused experts quantized as well", "--quantize-experts");
+    try_change({Change::Kind::kQuantizeExperts, 0, DType::kF16}, "fused experts quantized as well",
+               "--quantize-experts");
     more_memory();
     return std::move(found_);
   }
@@ -83,7 +84,7 @@ class Remedies {
 
   bool fits(const Setting& s) const {
     const CostModel model = CostModel::make(*s.units, *r_.assign.machine, s.budgets, s.shape, s.rules);
-    return find_best(model, kTryEffort, kTryNodes).placement.has_value();
+    return finds_placement(model, kTryEffort, kTryNodes);
   }
 
   void note(std::string change, uint64_t saves, std::string option) {
@@ -224,9 +225,9 @@ class Refusal {
       : r_(request), rules_(rules), m_(model), search_(search) {}
 
   Error make() const {
-    Shortage s = search_.proof == Proof::kUnit                  ? of_unit()
+    Shortage s = search_.proof == Proof::kUnit     ? of_unit()
                  : search_.proof == Proof::kVolume ? of_volume()
-                                                                : of_search();
+                                                   : of_search();
     s.proof = search_.proof;
     const std::vector<Remedy> remedies = find_remedies(r_, rules_);
     const uint64_t missing = s.needed > s.available ? s.needed - s.available : 0;
@@ -248,7 +249,8 @@ class Refusal {
  private:
   const sizing::Unit& unit(int u) const { return r_.assign.units->units[static_cast<size_t>(u)]; }
   const std::string& name(int d) const { return r_.assign.budgets[static_cast<size_t>(d)].map_name; }
-  // Where units may be put at all: without offloading, accelerators alone (a machine without any has nothing to offload).
+  // Where units may be put at all: without offloading, accelerators alone (a machine without any has nothing to
+  // offload).
   bool is_choice(int d) const {
     return m_.device(d).usable && (rules_.offload || !m_.has_accelerator() || m_.device(d).accelerator);
   }
@@ -361,7 +363,7 @@ Error with_remedies(const PlanRequest& request, const Rules& rules, Error e) {
   std::vector<Remedy> remedies;
   const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
                                           request.assign.shape, rules);
-  const bool best_fits = find_best(model, kTryEffort, kTryNodes).placement.has_value();
+  const bool best_fits = finds_placement(model, kTryEffort, kTryNodes);
   if (best_fits)
     remedies.push_back({"another placement of the same model", 0, "--device-map best"});
   else

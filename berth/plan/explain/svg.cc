@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -19,17 +20,25 @@ constexpr std::string_view kAccelerators[] = {"#3b6fb6", "#2f9e77", "#8a63b8", "
                                               "#4aa3c7", "#7c9a3e", "#b4547f", "#5a6b7b"};
 constexpr std::string_view kCpu = "#d9a441", kDisk = "#b8564c";
 
+constexpr std::string_view kGrey = "#8b939c", kInk = "#20262d";
+
+// Colours say which device, strength says what for.
 struct Part {
   const char* name;
-  std::string_view color;
+  double strength;  // 0: grey
   uint64_t bytes;
 };
 std::array<Part, 5> parts_of(const DeviceUse& d) {
-  return {{{"weights", "#3b6fb6", d.weights_bytes},
-           {"KV cache", "#8a63b8", d.kv_bytes},
-           {"workspace", "#d9a441", d.workspace_bytes},
-           {"staging", "#4aa3c7", d.staging_bytes},
-           {"overhead and margin", "#8b939c", d.overhead_bytes + d.margin_bytes}}};
+  return {{{"weights", 1.0, d.weights_bytes},
+           {"KV cache", 0.6, d.kv_bytes},
+           {"workspace", 0.38, d.workspace_bytes},
+           {"staging", 0.22, d.staging_bytes},
+           {"overhead and margin", 0, d.overhead_bytes + d.margin_bytes}}};
+}
+
+std::string rate_text(double per_second) {
+  return per_second < 100 ? fmt::format("{:.3g}", per_second)
+                          : group_digits(static_cast<uint64_t>(std::lround(std::min(per_second, 1e15))));
 }
 
 std::string_view color_of(const Plan& plan, const std::string& id) {
@@ -79,12 +88,16 @@ class Svg {
     body_ += fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, css, anchor,
                          xml_escaped(content));
   }
-  void box(double x, double y, double w, double h, std::string_view color, const std::string& tip,
-           const char* css = "") {
+  void box(double x, double y, double w, double h, std::string_view color, const std::string& tip, const char* css = "",
+           double opacity = 1) {
     body_ += fmt::format(
-        "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\" "
+        "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"{} "
         "class=\"{}\"><title>{}</title></rect>\n",
-        x, y, w, h, color, css, xml_escaped(tip));
+        x, y, w, h, color, opacity < 1 ? fmt::format(" fill-opacity=\"{:.2f}\"", opacity) : "", css, xml_escaped(tip));
+  }
+  void part_box(double x, double y, double w, double h, const Part& part, std::string_view color,
+                const std::string& tip) {
+    box(x, y, w, h, part.strength > 0 ? color : kGrey, tip, "", part.strength > 0 ? part.strength : 1);
   }
 
   void bars() {
@@ -98,8 +111,8 @@ class Svg {
       for (const Part& part : parts_of(d)) {
         if (part.bytes == 0 || d.budget_bytes == 0) continue;
         const double w = static_cast<double>(part.bytes) / static_cast<double>(d.budget_bytes) * room;
-        box(x, y_, std::max(w, 1.0), 20, part.color,
-            fmt::format("{}: {} ({} bytes)", part.name, format_bytes(part.bytes), part.bytes));
+        part_box(x, y_, std::max(w, 1.0), 20, part, color_of(p_, d.id),
+                 fmt::format("{}: {} ({} bytes)", part.name, format_bytes(part.bytes), part.bytes));
         x += w;
       }
       text(from, y_ + 34,
@@ -120,7 +133,7 @@ class Svg {
     int x = kLeft + kNames;
     for (size_t k = 0; k < parts.size(); ++k) {
       if (sums[k] == 0) continue;
-      box(x, y_, 10, 10, parts[k].color, parts[k].name);
+      part_box(x, y_, 10, 10, parts[k], kInk, parts[k].name);
       text(x + 14, y_ + 9, parts[k].name, "s");
       x += 24 + 7 * static_cast<int>(std::string_view(parts[k].name).size());
     }
@@ -191,8 +204,9 @@ class Svg {
     y_ += 12;
     std::string line;
     if (p_.estimate.decode_tokens_per_s > 0)
-      line = fmt::format("about {:.3g} tokens/s decoding, {:.3g} prefilling; {} moves per token. ",
-                         p_.estimate.decode_tokens_per_s, p_.estimate.prefill_tokens_per_s, p_.estimate.cuts);
+      line = fmt::format("about {} tokens/s decoding, {} prefilling; {} move{} per token. ",
+                         rate_text(p_.estimate.decode_tokens_per_s), rate_text(p_.estimate.prefill_tokens_per_s),
+                         p_.estimate.cuts, p_.estimate.cuts == 1 ? "" : "s");
     line += "Strategy " + p_.strategy + (p_.certificate ? ": " + certificate_text(*p_.certificate) : "");
     text(kLeft, y_ + 6, line, "s");
     y_ += 14;
@@ -205,8 +219,9 @@ class Svg {
 
 std::string device_table(const Plan& plan) {
   std::string out =
-      "<table><thead><tr><th>device<th>budget<th>weights<th>KV "
-      "cache<th>workspace<th>staging<th>overhead<th>margin<th>free</tr></thead><tbody>\n";
+      "<table><thead><tr><th>device<th class=\"n\">budget<th class=\"n\">weights<th class=\"n\">KV cache<th "
+      "class=\"n\">workspace<th class=\"n\">staging<th class=\"n\">overhead<th class=\"n\">margin<th "
+      "class=\"n\">free</tr></thead><tbody>\n";
   for (const DeviceUse& d : plan.devices) {
     out += "<tr><td>" + xml_escaped(name_of(d));
     for (const uint64_t bytes : {d.budget_bytes, d.weights_bytes, d.kv_bytes, d.workspace_bytes, d.staging_bytes,
@@ -220,14 +235,15 @@ std::string device_table(const Plan& plan) {
 std::string unit_table(const Plan& plan) {
   std::string out =
       "<input id=\"f\" type=\"search\" placeholder=\"filter modules\" aria-label=\"filter modules\">\n"
-      "<table id=\"u\"><thead><tr><th>module<th>stored on<th>computed on<th>access<th>stored<th>read per step<th>KV "
-      "cache<th>reason</tr></thead><tbody>\n";
+      "<table id=\"u\"><thead><tr><th>module<th>stored on<th>computed on<th>access<th class=\"n\">stored<th "
+      "class=\"n\">read per step<th class=\"n\">KV cache<th>reason</tr></thead><tbody>\n";
   static constexpr const char* kAccess[] = {"compute", "gather", "stream"};
   for (const PlacedUnit& u : plan.units)
     out += fmt::format(
-        "<tr><td>{}<td><i style=\"background:{}\"></i>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td "
+        "<tr><td>{}{}<td><i style=\"background:{}\"></i>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td "
         "class=\"n\">{}<td>{}</tr>\n",
-        xml_escaped(u.path), color_of(plan, u.device), xml_escaped(u.device), xml_escaped(u.computed_on),
+        xml_escaped(u.path), u.kind == sizing::UnitKind::kExpertBank ? " <small>experts</small>" : "",
+        color_of(plan, u.device), xml_escaped(u.device), xml_escaped(u.computed_on),
         kAccess[static_cast<size_t>(u.access)], format_bytes(u.stored_bytes), format_bytes(u.touched_bytes),
         u.kv_bytes > 0 ? format_bytes(u.kv_bytes) : "", xml_escaped(u.reason));
   return out + "</tbody></table>\n";
@@ -279,7 +295,8 @@ std::string plan_html(const Plan& plan, std::string_view title) {
       "svg{max-width:100%;height:auto}table{border-collapse:collapse;margin:12px "
       "0;width:100%}th,td{text-align:left;padding:4px 8px;"
       "border-bottom:1px solid "
-      "#e3e7eb;font-size:13px}th{position:sticky;top:0;background:#f6f8fa}.n{text-align:right;white-space:nowrap}"
+      "#e3e7eb;font-size:13px}th{position:sticky;top:0;background:#f6f8fa}th.n,.n{text-align:right;white-space:nowrap}"
+      "small{color:#5c6670}"
       "td i{display:inline-block;width:10px;height:10px;margin-right:6px;border-radius:2px}input{padding:6px "
       "10px;width:280px;"
       "border:1px solid #c5ccd3;border-radius:6px}.w{background:#fff6e0;padding:8px 12px;border-left:3px solid "

@@ -6,6 +6,7 @@
 
 #include "berth/plan/strategies/labels.h"
 #include "berth/plan/strategies/lagrange.h"
+#include "berth/plan/strategies/run_search.h"
 #include "berth/plan/strategies/scatter.h"
 #include "berth/plan/strategies/search_space.h"
 #include "berth/plan/strategies/table_combinations.h"
@@ -16,12 +17,15 @@ namespace berth::plan {
 namespace {
 
 constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improving one bound
+constexpr int64_t kStepsOfALabel = 128;    // steps of the search over runs that take as long as a label
+constexpr int kManyStates = 400;           // from here on the search over runs is tried before anything else
 constexpr size_t kWidths[] = {24, 400, SIZE_MAX};
 
 struct SubProblem {
   std::unique_ptr<SearchSpace> space;
   std::unique_ptr<Bound> bound;
-  int64_t open_bound = 0;  // least bound of what the last search left out
+  int64_t open_bound = -kNoWalk;  // least bound of what the last search left out
+  bool joined = false;            // the search over runs was tried
   bool solved = false;
 };
 
@@ -50,8 +54,11 @@ int64_t most_time(const CostModel& m) {
 
 class BestSearch {
  public:
-  BestSearch(const CostModel& model, int64_t effort, int64_t scatter_nodes)
-      : m_(model), effort_(std::max<int64_t>(effort, 1)), scatter_nodes_(scatter_nodes) {}
+  BestSearch(const CostModel& model, int64_t effort, int64_t scatter_nodes, bool first_will_do)
+      : m_(model),
+        effort_(std::max<int64_t>(effort, 1)),
+        scatter_nodes_(scatter_nodes),
+        first_will_do_(first_will_do) {}
 
   BestResult run() {
     if (unit_fits_nowhere() || volume_exceeded()) return std::move(r_);
@@ -141,15 +148,8 @@ class BestSearch {
       if (!space) continue;
       SubProblem p;
       p.space = std::make_unique<SearchSpace>(std::move(*space));
-      int64_t work = 1;
-      for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
-      work *= p.space->unit_count();
-      const int passes = static_cast<int>(
-          std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(combinations.all.size()), 3, 40));
-      p.bound = std::make_unique<Bound>(*p.space, true);
-      p.bound->ascend(passes, most_time_ + 1);
-      p.open_bound = p.bound->value();
-      if (p.bound->value() > most_time_) p.open_bound = kNoWalk, p.solved = true;
+      const bool runs_first = combinations.all.size() == 1 && p.space->state_count() > kManyStates;
+      if (!runs_first) improve_bound(p, combinations.all.size());
       Bound all(*p.space, false);
       all.ascend(40, most_time_ + 1);
       any = std::min(any, all.value() > most_time_ ? kNoWalk : all.value());
@@ -158,12 +158,20 @@ class BestSearch {
     }
     std::stable_sort(problems.begin(), problems.end(),
                      [](const SubProblem& a, const SubProblem& b) { return a.open_bound < b.open_bound; });
-    r_.root_bound_ps = problems.empty() ? kNoWalk : problems.front().open_bound;
     r_.bound_any_ps = any;
+    for (SubProblem& p : problems)
+      if (!p.bound && !p.solved) {
+        if (!first_will_do_) join_runs(p);
+        if (!p.solved) improve_bound(p, 1);
+      }
     r_.family = machine_order ? "runs in machine order" : "runs";
-    for (const size_t width : kWidths)
+    r_.root_bound_ps = problems.empty() ? kNoWalk : problems.front().open_bound;
+    for (const size_t width : kWidths) {
       for (SubProblem& p : problems)
-        if (!p.solved) advance(p, width);
+        if (!p.solved && !done()) advance(p, width);
+      for (SubProblem& p : problems)
+        if (!p.solved && !done()) join_runs(p);
+    }
     r_.bound_ps = kNoWalk;
     bool all_solved = combinations.complete;
     for (const SubProblem& p : problems) {
@@ -179,6 +187,19 @@ class BestSearch {
       return true;
     }
     return scatter(by_rule, combinations.complete);
+  }
+
+  bool done() const { return first_will_do_ && r_.placement.has_value(); }
+
+  void improve_bound(SubProblem& p, size_t problems) {
+    int64_t work = 1;
+    for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
+    work *= p.space->unit_count();
+    const int passes = static_cast<int>(std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(problems), 3, 40));
+    p.bound = std::make_unique<Bound>(*p.space, true);
+    p.bound->ascend(passes, most_time_ + 1);
+    p.open_bound = std::max(p.open_bound, p.bound->value());
+    if (p.bound->value() > most_time_) p.open_bound = kNoWalk, p.solved = true;
   }
 
   void advance(SubProblem& p, size_t width) {
@@ -199,6 +220,34 @@ class BestSearch {
     // What was dropped, and the bound from before, whichever says more.
     p.open_bound = std::max(p.open_bound, std::min(found.dropped_bound, r_.placement ? r_.cost.time_ps : kNoWalk));
     p.solved = found.dropped_bound == kNoWalk || (r_.placement && found.dropped_bound > r_.cost.time_ps);
+  }
+
+  // The exact search over runs: the answer, or a bound where what it leaves out matters.
+  void join_runs(SubProblem& p) {
+    if (p.joined) return;
+    if (r_.placement && p.open_bound > r_.cost.time_ps) {
+      p.solved = true;
+      return;
+    }
+    const RunSearchResult found = search_runs(*p.space);
+    spent_ += found.work / kStepsOfALabel;
+    p.joined = true;
+    if (!found.applies) return;
+    if (!found.exists) {
+      p.open_bound = kNoWalk;
+      p.solved = true;
+      return;
+    }
+    Placement placement = p.space->placement(found.options, found.opens);
+    if (m_.fits(placement)) {
+      const Cost cost = m_.cost(placement);
+      if (!r_.placement || cost < r_.cost) {
+        r_.cost = cost;
+        r_.placement = std::move(placement);
+      }
+    }
+    p.open_bound = std::max(p.open_bound, found.bound.time_ps);
+    p.solved = r_.placement && found.bound >= r_.cost;
   }
 
   bool scatter(bool by_rule, bool complete) {
@@ -226,6 +275,7 @@ class BestSearch {
 
   const CostModel& m_;
   int64_t effort_, scatter_nodes_;
+  bool first_will_do_;
   int64_t most_time_ = 0, spent_ = 0;
   BestResult r_;
 };
@@ -249,7 +299,11 @@ std::string_view proof_name(Proof proof) {
 }
 
 BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nodes) {
-  return BestSearch(model, effort, scatter_nodes).run();
+  return BestSearch(model, effort, scatter_nodes, false).run();
+}
+
+bool finds_placement(const CostModel& model, int64_t effort, int64_t scatter_nodes) {
+  return BestSearch(model, effort, scatter_nodes, true).run().placement.has_value();
 }
 
 }  // namespace berth::plan

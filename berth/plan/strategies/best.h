@@ -37,4 +37,7 @@ struct BestResult {
 // `effort`: labels made at most (and some, to end with a plan); `scatter_nodes`: of the search outside F.
 BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nodes = 1'000'000);
 
+// Whether a placement is found with this effort: the same search, which ends with its first one.
+bool finds_placement(const CostModel& model, int64_t effort, int64_t scatter_nodes);
+
 }  // namespace berth::plan
