@@ -389,6 +389,11 @@ int64_t Model::keepable(int32_t sequence, int64_t common, int64_t prompt_length)
 
 int64_t Model::max_rows() const { return state_->max_rows; }
 KvCache& Model::kv() { return state_->kv; }
+std::span<std::byte> Model::workspace(const device::Device& on) {
+  for (const DeviceState& d : state_->devices)
+    if (d.device == &on) return d.workspace.bytes();
+  return {};
+}
 const arch::ModelSpec& Model::spec() const { return state_->spec(); }
 
 }  // namespace berth::model

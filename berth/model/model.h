@@ -75,6 +75,9 @@ class Model {
 
   int64_t max_rows() const;
   KvCache& kv();
+  // The workspace on a device, empty where nothing is computed there; its content means nothing between passes. For
+  // tests that measure how much of it a run touches.
+  std::span<std::byte> workspace(const device::Device& on);
   const arch::ModelSpec& spec() const;
 
  private:

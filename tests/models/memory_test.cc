@@ -1,9 +1,10 @@
-// tests/models/memory_test.cc — promise P3: what was predicted is what is allocated, to the byte, and a device one byte smaller
-// than the prediction is refused before a weight is read.
+// tests/models/memory_test.cc — promise P3: what was predicted is what is allocated, to the byte, and a device one byte
+// smaller than the prediction is refused before a weight is read.
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-
-#include <gtest/gtest.h>
 
 #include "berth/engine/running.h"
 #include "placed_model.h"
@@ -21,7 +22,9 @@ Placement two_devices() {
   Placement p;
   p.name = "two devices";
   p.emulated = {best_isa(), best_isa()};
-  p.device_of = [](const sizing::Unit&, size_t index, size_t count) { return std::string(index * 3 < count ? "0" : "1"); };
+  p.device_of = [](const sizing::Unit&, size_t index, size_t count) {
+    return std::string(index * 3 < count ? "0" : "1");
+  };
   return p;
 }
 
@@ -30,8 +33,17 @@ RunOptions run_options(const Case& c) {
   options.numerics = c.numerics;
   options.quantize_to = c.quantize_to;
   options.threads = 2;
-  options.shape = {.ctx_size = 96, .batch = 2, .prefill_chunk = 32, .logit_rows = 2, .wanted_rows = 2, .kv_dtype = DType::kF16};
+  options.shape = {
+      .ctx_size = 96, .batch = 2, .prefill_chunk = 32, .logit_rows = 2, .wanted_rows = 2, .kv_dtype = DType::kF16};
   return options;
+}
+
+// How far a run reached into its workspace: where the last byte is that is no longer what the test had put there.
+constexpr std::byte kUntouched{0xA5};
+uint64_t touched_bytes(std::span<const std::byte> workspace) {
+  uint64_t n = workspace.size();
+  while (n > 0 && workspace[n - 1] == kUntouched) --n;
+  return n;
 }
 
 class PredictedMemory : public ::testing::TestWithParam<Case> {};
@@ -39,14 +51,18 @@ class PredictedMemory : public ::testing::TestWithParam<Case> {};
 TEST_P(PredictedMemory, IsAllocatedToTheByteAndNeverExceeded) {
   const char* models = std::getenv("BERTH_MODELS");
   const bool shared = GetParam().path.starts_with("golden/");
-  const std::string path = shared ? shared_path(GetParam().path) : std::string(models == nullptr ? "" : models) + "/" + GetParam().path;
+  const std::string path =
+      shared ? shared_path(GetParam().path) : std::string(models == nullptr ? "" : models) + "/" + GetParam().path;
   BERTH_NEEDS(path);
   Placement placement = two_devices();
   auto placed = place_model(path, placement, run_options(GetParam()));
   ASSERT_TRUE(placed) << placed.error().message;
+  for (const char* id : {"0", "1"})
+    std::ranges::fill((*placed)->model->workspace(*(*placed)->devices.find(id)), kUntouched);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 60; ++i) prompt.push_back(4 + i % 70);
-  ASSERT_TRUE((*placed)->model->prefill(0, prompt, model::LogitRows::kLast, [](size_t, int64_t, std::span<const float>) { return Status(); }));
+  ASSERT_TRUE((*placed)->model->prefill(0, prompt, model::LogitRows::kLast,
+                                        [](size_t, int64_t, std::span<const float>) { return Status(); }));
   for (const char* id : {"0", "1"}) {
     const plan::DeviceUse* use = (*placed)->plan.device(id);
     ASSERT_NE(use, nullptr);
@@ -55,11 +71,17 @@ TEST_P(PredictedMemory, IsAllocatedToTheByteAndNeverExceeded) {
     EXPECT_EQ(usage[device::Tag::kKv].used_bytes, use->kv_bytes);
     EXPECT_EQ(usage[device::Tag::kWorkspace].used_bytes, use->workspace_bytes);
     EXPECT_EQ(usage.total.peak_bytes, use->used());
-    std::printf("[ memory   ] %-26s device %s  weights %10llu  KV %8llu  workspace %9llu  peak %10llu = predicted %10llu\n",
-                GetParam().name.c_str(), id, static_cast<unsigned long long>(usage[device::Tag::kWeights].used_bytes),
-                static_cast<unsigned long long>(usage[device::Tag::kKv].used_bytes),
-                static_cast<unsigned long long>(usage[device::Tag::kWorkspace].used_bytes),
-                static_cast<unsigned long long>(usage.total.peak_bytes), static_cast<unsigned long long>(use->used()));
+    const uint64_t touched = touched_bytes((*placed)->model->workspace(*(*placed)->devices.find(id)));
+    EXPECT_GT(touched, 0u);
+    std::printf(
+        "[ memory   ] %-20s device %s  weights %10llu  KV %8llu  workspace predicted %9llu measured %9llu touched %9llu"
+        "  peak %10llu = predicted %10llu\n",
+        GetParam().name.c_str(), id, static_cast<unsigned long long>(usage[device::Tag::kWeights].used_bytes),
+        static_cast<unsigned long long>(usage[device::Tag::kKv].used_bytes),
+        static_cast<unsigned long long>(use->workspace_bytes),
+        static_cast<unsigned long long>(usage[device::Tag::kWorkspace].used_bytes),
+        static_cast<unsigned long long>(touched), static_cast<unsigned long long>(usage.total.peak_bytes),
+        static_cast<unsigned long long>(use->used()));
     placement.emulated_bytes.push_back(use->used());
   }
   EXPECT_TRUE(place_model(path, placement, run_options(GetParam()))) << "exactly as much memory as predicted";
@@ -85,14 +107,12 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, PredictedMemory, ::testing::ValuesIn(cases()),
-    [](const auto& i) {
-      std::string n = i.param.name;
-      for (char& c : n)
-        if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-      return n;
-    });
+INSTANTIATE_TEST_SUITE_P(All, PredictedMemory, ::testing::ValuesIn(cases()), [](const auto& i) {
+  std::string n = i.param.name;
+  for (char& c : n)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return n;
+});
 
 }  // namespace
 }  // namespace berth::testing
