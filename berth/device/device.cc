@@ -37,18 +37,24 @@ Device& DeviceSet::cpu() const {
   return **at;
 }
 
-void DeviceSet::count(const Device& from, const Device& to, uint64_t bytes) {
+std::string_view cargo_name(Cargo cargo) {
+  constexpr std::string_view kNames[] = {"activations", "rows", "weights"};
+  return kNames[static_cast<size_t>(cargo)];
+}
+
+void DeviceSet::count(std::string_view from, std::string_view to, Cargo cargo, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (LinkTraffic& t : traffic_)
-    if (t.from == from.map_name() && t.to == to.map_name()) {
+    if (t.from == from && t.to == to && t.cargo == cargo) {
       t.bytes += bytes;
       ++t.copies;
       return;
     }
-  traffic_.push_back({from.map_name(), to.map_name(), bytes, 1});
+  traffic_.push_back({std::string(from), std::string(to), cargo, bytes, 1});
 }
 
-Status DeviceSet::copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes) {
+Status DeviceSet::copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes,
+                       Cargo cargo) {
   if (bytes == 0) return {};
   const bool from_host = from_device.host_addressable();
   Status done = from_host                      ? to_device.copy_from_host(to, from, bytes)
@@ -57,7 +63,7 @@ Status DeviceSet::copy(Device& to_device, std::byte* to, Device& from_device, co
   if (!done)
     return std::move(done).error().with_context(
         fmt::format("copying {} bytes from device {} to {}", bytes, from_device.map_name(), to_device.map_name()));
-  count(from_device, to_device, bytes);
+  count(from_device.map_name(), to_device.map_name(), cargo, bytes);
   return {};
 }
 

@@ -66,10 +66,19 @@ class Device {
   Arena arena_;
 };
 
-// Bytes that went over one way between two devices so far (map names).
+// What a copy carries.
+enum class Cargo : uint8_t {
+  kActivations,  // the residual stream, what experts read and give, rows of a shared KV cache
+  kRows,         // gathered rows of a table
+  kWeights,      // streamed weights
+};
+std::string_view cargo_name(Cargo cargo);  // "activations", "rows", "weights"
+
+// Bytes that went over one way between two devices so far (map names; "disk" where a file was read).
 struct LinkTraffic {
   std::string from;
   std::string to;
+  Cargo cargo = Cargo::kActivations;
   uint64_t bytes = 0;
   uint64_t copies = 0;
 };
@@ -93,7 +102,10 @@ class DeviceSet {
 
   // Copies `bytes` from one device's memory to another's (or within one), counting the link. `from` and `to` must not
   // overlap. Complete on return.
-  Status copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes);
+  Status copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes,
+              Cargo cargo = Cargo::kActivations);
+  // Counts what went another way than copy(): streams, files ("disk").
+  void count(std::string_view from, std::string_view to, Cargo cargo, uint64_t bytes);
   // Every way that carried something, in order of first use.
   std::vector<LinkTraffic> traffic() const;
   void reset_traffic();
@@ -101,7 +113,6 @@ class DeviceSet {
  private:
   friend Result<DeviceSet> open_devices(const machine::Machine&, std::span<const machine::DeviceBudget>,
                                         const OpenOptions&);
-  void count(const Device& from, const Device& to, uint64_t bytes);
   std::vector<std::unique_ptr<Device>> devices_;
   mutable std::mutex mutex_;
   std::vector<LinkTraffic> traffic_;

@@ -72,7 +72,7 @@ class Loader {
       const quant::PackedLayout& layout = (*r_.storage)[t].layout;
       TRY(device::Buffer buffer, device_of[t]->arena().allocate(layout.total_bytes, device::Tag::kWeights));
       targets_[t] = quant::bind_planes(layout, buffer.data());
-      store_.tensors_[t] = {targets_[t], device_of[t]};
+      store_.tensors_[t] = {targets_[t], device_of[t], static_cast<int32_t>(t), tensors[t].kind == TensorKind::kBank};
       store_.buffers_.push_back(std::move(buffer));
       store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
     }

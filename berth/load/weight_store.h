@@ -1,7 +1,7 @@
 // load/weight_store.h — the weights of a model where its plan put them, and how units get at them.
 //
-// One arena allocation per tensor on the device that stores it; aliases (tied heads) share. acquire(unit) hands out views
-// that compute can use; today every unit is computed where it is stored and tables are gathered there.
+// One arena allocation per tensor on the device that stores it; aliases (tied heads) share. What computes elsewhere than
+// it is stored goes through a WeightStream (weight_stream.h).
 //
 // Non-goals: reading files (load_weights.h). Start reading at: WeightStore.
 #pragma once
@@ -23,6 +23,8 @@ namespace berth::load {
 struct HeldTensor {
   quant::PackedMatrix matrix;
   device::Device* device = nullptr;
+  int32_t index = -1;  // into spec.tensors; of an alias, its target's
+  bool bank = false;   // of experts: used by rows, never as a whole
   const float* as_vector() const { return matrix.plane<float>(quant::Plane::kCodes); }
 };
 

@@ -130,6 +130,12 @@ class Expert {
   }
   void finish_row(int32_t expert, int32_t index, float* y) const { finish(expert, inner_of(index), 1, y); }
 
+  // The matrices of one expert, as pieces of the weight stream.
+  load::StreamPiece gate_up_piece(int32_t e) const {
+    return {gate_up_.index, e * 2 * inner_width(), 2 * inner_width()};
+  }
+  load::StreamPiece down_piece(int32_t e) const { return {down_.index, e * pass_.spec.hidden, pass_.spec.hidden}; }
+
  private:
   int64_t inner_width() const { return mlp_.moe->intermediate; }
   float* inner_of(int32_t i) const { return on_.at(layout_.expert_inner) + i * 2 * inner_width(); }
@@ -185,6 +191,12 @@ void run_experts(const ForwardState& pass, DeviceState& on, const sizing::Worksp
     const int32_t* ids = on.ids(layout.expert_ids);
     const float* weights = on.at(layout.expert_weights);
     const int32_t row = 0;
+    if (pass.stream != nullptr) {
+      pass.expert_pieces.clear();
+      for (int32_t i = 0; i < moe.experts_per_token; ++i) pass.expert_pieces.push_back(expert.gate_up_piece(ids[i]));
+      for (int32_t i = 0; i < moe.experts_per_token; ++i) pass.expert_pieces.push_back(expert.down_piece(ids[i]));
+      pass.stream->route(pass.expert_pieces);
+    }
     expert.begin_row(ids, moe.experts_per_token, x);
     for (int32_t i = 0; i < moe.experts_per_token; ++i) {
       expert.finish_row(ids[i], i, out);
@@ -194,6 +206,15 @@ void run_experts(const ForwardState& pass, DeviceState& on, const sizing::Worksp
   }
   const Groups groups = group_rows(on, layout, moe, pass.rows);
   float* rows = on.at(layout.expert_rows);
+  if (pass.stream != nullptr) {
+    pass.expert_pieces.clear();
+    for (int32_t e = 0; e < moe.experts; ++e) {
+      if (groups.begin[e + 1] == groups.begin[e]) continue;
+      pass.expert_pieces.push_back(expert.gate_up_piece(e));
+      pass.expert_pieces.push_back(expert.down_piece(e));
+    }
+    pass.stream->route(pass.expert_pieces);
+  }
   for (int32_t e = 0; e < moe.experts; ++e) {
     const int64_t begin = groups.begin[e], count = groups.begin[e + 1] - begin;
     if (count == 0) continue;

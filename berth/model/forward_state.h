@@ -18,6 +18,7 @@
 #include "berth/kernel/context.h"
 #include "berth/kernel/linear.h"
 #include "berth/load/weight_store.h"
+#include "berth/load/weight_stream.h"
 #include "berth/model/kv_cache.h"
 #include "berth/sizing/workspace.h"
 
@@ -61,8 +62,12 @@ struct ForwardState {
   std::span<const float> alibi_slopes;
   std::vector<kernel::AttentionJob>& attention_jobs;  // both reserved once
   std::vector<kernel::LinearJob>& linear_jobs;
+  std::vector<const load::HeldTensor*>& linear_weights;  // of the jobs
+  std::vector<load::StreamPiece>& expert_pieces;
   ShareRows share_rows;
   int64_t rows = 0;
+  // Where the current unit's weights come from if they are stored elsewhere; null: they are in place.
+  load::WeightStream* stream = nullptr;
 
   const arch::LayerSpec& layer(int32_t index) const { return spec.layers[static_cast<size_t>(index)]; }
   const load::HeldTensor* find(arch::Role role, int32_t index) const { return weights.find(role, index); }
@@ -73,14 +78,18 @@ struct ForwardState {
   }
   const float* vector(arch::Role role, int32_t index) const {
     const load::HeldTensor* t = weights.find(role, index);
-    return t == nullptr ? nullptr : t->as_vector();
+    if (t == nullptr) return nullptr;
+    return stream != nullptr ? stream->vector(t->index) : t->as_vector();
   }
 };
 
-// Collects the matrices that read one input, then computes them in one call.
+// Collects the matrices that read one input, then computes them: in one call, or as they arrive where they are streamed.
 class Linears {
  public:
-  explicit Linears(const ForwardState& pass) : jobs_(pass.linear_jobs) { jobs_.clear(); }
+  explicit Linears(const ForwardState& pass) : pass_(pass), jobs_(pass.linear_jobs), weights_(pass.linear_weights) {
+    jobs_.clear();
+    weights_.clear();
+  }
 
   void add(const load::HeldTensor& weight, const float* bias, float* y, int64_t y_stride) {
     add_rows(weight, bias, 0, weight.matrix.rows, y, y_stride);
@@ -96,15 +105,35 @@ class Linears {
     j.y = y;
     j.y_stride = y_stride;
     jobs_.push_back(j);
+    weights_.push_back(&weight);
   }
   // x: [rows, k], stride k where none is given.
   void run(DeviceState& on, const sizing::WorkspaceLayout& layout, const float* x, int64_t rows, int64_t k,
            int64_t x_stride = 0) {
-    kernel::linear(on.context, {x, rows, k, x_stride == 0 ? k : x_stride}, jobs_, on.scratch(layout));
+    const kernel::LinearInput input{x, rows, k, x_stride == 0 ? k : x_stride};
+    if (pass_.stream == nullptr) return kernel::linear(on.context, input, jobs_, on.scratch(layout));
+    for (size_t i = 0; i < jobs_.size();) {
+      // Jobs on one matrix are done while it is there; of a bank, each on its expert's.
+      const load::HeldTensor& weight = *weights_[i];
+      size_t end = i + 1;
+      while (!weight.bank && end < jobs_.size() && weights_[end] == &weight) ++end;
+      const load::StreamPiece piece = weight.bank
+                                          ? load::StreamPiece{weight.index, jobs_[i].row_begin, jobs_[i].row_count}
+                                          : load::StreamPiece{weight.index, 0, weight.matrix.rows};
+      const load::StagedMatrix staged = pass_.stream->acquire(piece);
+      for (size_t j = i; j < end; ++j) {
+        jobs_[j].weight = staged.matrix;
+        jobs_[j].row_begin -= staged.row_begin;
+      }
+      kernel::linear(on.context, input, std::span(jobs_).subspan(i, end - i), on.scratch(layout));
+      i = end;
+    }
   }
 
  private:
+  const ForwardState& pass_;
   std::vector<kernel::LinearJob>& jobs_;
+  std::vector<const load::HeldTensor*>& weights_;
 };
 
 // y = norm(x), [rows, n]; copies where the norm is absent.

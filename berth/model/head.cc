@@ -51,9 +51,9 @@ class WantedRows {
 
 Status Model::State::head(std::span<const BatchItem> items, LogitsCallback on_logits) {
   const Step& step = steps.back();
-  DeviceState& on = devices[step.on];
+  DeviceState& on = devices[this->on(step)];
   const arch::ModelSpec& m = spec();
-  const ForwardState p = pass();
+  ForwardState p = pass();
   const int64_t n = m.hidden;
   const load::HeldTensor* weight = parts.weights->find(Role::kHead, -1);
   if (weight == nullptr) weight = embedding;
@@ -63,9 +63,13 @@ Status Model::State::head(std::span<const BatchItem> items, LogitsCallback on_lo
   WantedRow room[kMostRows];
   const std::span<WantedRow> turn(room,
                                   static_cast<size_t>(std::clamp<int64_t>(parts.plan->shape.logit_rows, 1, kMostRows)));
+  bool begun = false;
   for (;;) {
     const size_t taken = wanted.take(turn);
-    if (taken == 0) return {};
+    if (taken == 0) return begun ? end_stage(step.stage[mode]) : Status();
+    if (!begun) begin_stage(step.stage[mode]);
+    begun = true;
+    p.stream = stage_stream;
     const auto count = static_cast<int64_t>(taken);
     const float* source = on.at(step.layout.merged);
     if (m.altup.inputs > 0) {
@@ -98,6 +102,7 @@ Status Model::State::head(std::span<const BatchItem> items, LogitsCallback on_lo
       kernel::divide(on.context, logits, m.vocab_size, static_cast<float>(m.logits_divisor), count, m.vocab_size);
     if (m.final_softcap != 0)
       kernel::softcap(on.context, logits, m.vocab_size, static_cast<float>(m.final_softcap), count, m.vocab_size);
+    if (stream != nullptr) TRY_STATUS(stream->status());
     for (size_t i = 0; i < taken; ++i) {
       const std::span<const float> row(logits + static_cast<int64_t>(i) * m.vocab_size,
                                        static_cast<size_t>(m.vocab_size));

@@ -29,7 +29,7 @@ Status Model::State::make_input(size_t on_index) {
   if (embedding_on != on_index)
     TRY_STATUS(parts.devices->copy(*on.device, reinterpret_cast<std::byte*>(on.at(entry)), *at.device,
                                    reinterpret_cast<const std::byte*>(gathered),
-                                   static_cast<uint64_t>(rows * width) * sizeof(float)));
+                                   static_cast<uint64_t>(rows * width) * sizeof(float), device::Cargo::kRows));
   if (projected) {
     Linears in(p);
     in.add(p.need(Role::kProjectIn, -1), nullptr, hidden, n);
@@ -41,7 +41,11 @@ Status Model::State::make_input(size_t on_index) {
       for (int64_t r = 0; r < range.rows; ++r)
         table_ids.push_back(static_cast<int32_t>(range.position + r + m.position_offset));
     float* positions = on.at(input_layout.positions);
-    kernel::gather_rows(on.context, p.need(Role::kPositionEmbedding, -1).matrix, table_ids, positions, n);
+    const load::HeldTensor& table = p.need(Role::kPositionEmbedding, -1);
+    kernel::gather_rows(on.context, table.matrix, table_ids, positions, n);
+    if (table.device != on.device)  // only the rows cross over
+      parts.devices->count(table.device->map_name(), on.device->map_name(), device::Cargo::kRows,
+                           static_cast<uint64_t>(rows * n) * sizeof(float));
     kernel::add_residual(on.context, hidden, n, positions, n, 1, rows, n);
   }
   if (m.embedding_norm.present())
@@ -84,7 +88,7 @@ Status Model::State::make_per_layer(size_t on_index) {
     if (gathered != arrived)
       TRY_STATUS(parts.devices->copy(*on.device, reinterpret_cast<std::byte*>(arrived), *at.device,
                                      reinterpret_cast<const std::byte*>(gathered),
-                                     static_cast<uint64_t>(count * all) * sizeof(float)));
+                                     static_cast<uint64_t>(count * all) * sizeof(float), device::Cargo::kRows));
     for (int64_t l = 0; l < layers; ++l)
       kernel::add_residual(on.context, out + (l * rows + first) * width, width, arrived + l * width, all, 1, count,
                            width);
@@ -97,10 +101,10 @@ Status Model::State::make_per_layer(size_t on_index) {
 
 // The layers of `to` get theirs from where all were made: the first step's device.
 Status Model::State::bring_per_layer(size_t to) {
-  const size_t from = steps.front().on;
+  const size_t from = on(steps.front());
   if (per_layer_here[to]) return {};
   const uint64_t plane = static_cast<uint64_t>(rows * spec().per_layer_embedding.dim) * sizeof(float);
-  for (const auto& [first, last] : per_layer_runs[to]) {
+  for (const auto& [first, last] : per_layer_runs[mode][to]) {
     const uint64_t at = per_layer_slice.offset + static_cast<uint64_t>(first) * plane;
     TRY_STATUS(parts.devices->copy(*devices[to].device, devices[to].workspace.data() + at, *devices[from].device,
                                    devices[from].workspace.data() + at, static_cast<uint64_t>(last - first) * plane));

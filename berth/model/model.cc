@@ -17,7 +17,8 @@
 namespace berth::model {
 
 ForwardState Model::State::pass() {
-  return {spec(), *parts.weights, kv, ranges, rope_rows, alibi_slopes, attention_jobs, linear_jobs, share, rows};
+  return {spec(),         *parts.weights, kv,            ranges, rope_rows, alibi_slopes, attention_jobs, linear_jobs,
+          linear_weights, expert_pieces,  share, rows, stage_stream};
 }
 
 Status Model::State::check(std::span<const BatchItem> items) const {
@@ -128,10 +129,39 @@ Status Model::State::share_rows(int32_t layer, const DeviceState& from, const fl
   return {};
 }
 
+// --- streamed units
+
+void Model::State::start_stream(std::span<const BatchItem> items) {
+  stage_stream = nullptr;
+  if (stream == nullptr) return;
+  // Without wanted logits nothing runs from where only their rows do.
+  const bool wanted = std::any_of(items.begin(), items.end(), [](const BatchItem& i) { return i.logits != LogitRows::kNone; });
+  const size_t end = wanted ? steps.size() : std::min(narrow_step, steps.size() - 1);
+  size_t stages = 0;
+  for (size_t s = 0; s < end; ++s)
+    stages = std::max(stages, static_cast<size_t>(std::max(steps[s].stage[mode], steps[s].last_stage[mode]) + 1));
+  stream->start(mode, stages);
+}
+
+void Model::State::begin_stage(int32_t stage) {
+  if (stage < 0) return;
+  stage_stream = stream.get();
+  stream->begin(static_cast<size_t>(stage));
+}
+
+Status Model::State::end_stage(int32_t stage) {
+  stage_stream = nullptr;
+  if (stage < 0) return {};
+  stream->end(static_cast<size_t>(stage));
+  return stream->status();
+}
+
 // The bank's input goes to where it lives, the weighted sum comes back.
 Status Model::State::run_bank(Step& step) {
-  DeviceState& on = devices[step.on];
-  DeviceState& home = devices[step.home];
+  const Step& mlp = steps[step.home];
+  const size_t on_index = this->on(step), home_index = this->on(mlp);
+  DeviceState& on = devices[on_index];
+  DeviceState& home = devices[home_index];
   const arch::MoeSpec& moe = *spec().layers[static_cast<size_t>(step.layer)].mlp.moe;
   const int64_t n = spec().hidden;
   const auto copy = [&](DeviceState& to, DeviceState& from, const sizing::Slice& slice, int64_t width) {
@@ -139,40 +169,49 @@ Status Model::State::run_bank(Step& step) {
                                reinterpret_cast<const std::byte*>(from.at(slice)),
                                static_cast<uint64_t>(rows * width) * sizeof(float));
   };
-  const ForwardState p = pass();
-  if (step.on != step.home) {
+  const bool away = on_index != home_index;
+  if (away) {
     TRY_STATUS(copy(on, home, step.layout.expert_input, n));
     TRY_STATUS(copy(on, home, step.layout.expert_ids, moe.experts_per_token));
     TRY_STATUS(copy(on, home, step.layout.expert_weights, moe.experts_per_token));
   }
-  run_experts(p, on, step.layout, step.layer);
-  if (step.on != step.home) TRY_STATUS(copy(home, on, step.layout.expert_sum, n));
-  finish_experts(p, home, step.home_layout, step.layer);
-  return {};
+  begin_stage(step.stage[mode]);
+  run_experts(pass(), on, step.layout, step.layer);
+  TRY_STATUS(end_stage(step.stage[mode]));
+  if (away) TRY_STATUS(copy(home, on, step.layout.expert_sum, n));
+  begin_stage(mlp.last_stage[mode]);
+  finish_experts(pass(), home, mlp.layout, step.layer);
+  return end_stage(mlp.last_stage[mode]);
 }
 
 Status Model::State::run_step(Step& step, size_t& at) {
   if (step.kind == StepKind::kExpertBank) return run_bank(step);  // the stream stays with its MLP
-  TRY_STATUS(move_hidden(at, step.on));
-  at = step.on;
+  TRY_STATUS(move_hidden(at, this->on(step)));
+  at = this->on(step);
   DeviceState& on = devices[at];
+  const int32_t stage = step.stage[mode];
+  if (step.kind == StepKind::kHead) return {};  // head() computes, if logits are wanted
+  if (&step != &steps.front()) begin_stage(stage);  // the first one began with the input
   const ForwardState p = pass();
-  if (spec().per_layer_embedding.dim > 0 && step.kind != StepKind::kHead) TRY_STATUS(bring_per_layer(at));
+  if (spec().per_layer_embedding.dim > 0) TRY_STATUS(bring_per_layer(at));
   switch (step.kind) {
     case StepKind::kAttention:
-      return run_attention(p, on, step.layout, step.layer);
+      TRY_STATUS(run_attention(p, on, step.layout, step.layer));
+      break;
     case StepKind::kMlp:
       run_mlp(p, on, step.layout, step.layer);
-      return {};
+      break;
     case StepKind::kParallel:
-      return run_parallel(p, on, step.layout, step.layer);
+      TRY_STATUS(run_parallel(p, on, step.layout, step.layer));
+      break;
     case StepKind::kAltUp:
-      return run_altup_layer(p, on, step.layout, step.layer);
+      TRY_STATUS(run_altup_layer(p, on, step.layout, step.layer));
+      break;
     case StepKind::kExpertBank:
     case StepKind::kHead:
       break;
   }
-  return {};
+  return end_stage(stage);
 }
 
 // Keeps the rows whose logits are wanted, at the front: no later layer writes a cache.
@@ -215,7 +254,9 @@ void Model::State::narrow(std::span<const BatchItem> items, size_t at) {
 Status Model::State::run_chain(std::span<const BatchItem> items, bool faults) {
   lay_rows(items);
   make_rope_rows();
-  size_t at = steps.front().on;
+  start_stream(items);
+  size_t at = on(steps.front());
+  begin_stage(steps.front().stage[mode]);
   TRY_STATUS(make_input(at));
   for (size_t s = 0; s < steps.size(); ++s) {
     if (s == narrow_step) narrow(items, at);
@@ -253,6 +294,9 @@ Status Model::State::run_pass(std::span<const BatchItem> items, LogitsCallback o
     s.prompt = item.prompt_length;
     s.long_list = long_border() > 0 && std::max<int64_t>(item.prompt_length, 1) > long_border();
   }
+  int64_t tokens = 0;
+  for (const BatchItem& item : items) tokens += static_cast<int64_t>(item.tokens.size());
+  mode = tokens > static_cast<int64_t>(items.size()) ? kPrefill : kDecode;
   Status status = run_chain(items, false);
   if (status) status = head(items, on_logits);
   if (!status) {

@@ -121,7 +121,7 @@ Status Model::State::check_spec() const {
                {"It can be planned; to run it, use another model or a later version."});
 }
 
-Status Model::State::add_steps(size_t unit_index, size_t on) {
+Status Model::State::add_steps(size_t unit_index, std::array<size_t, kModes> on) {
   const arch::ModelSpec& m = spec();
   const sizing::Unit& unit = parts.units->units[unit_index];
   const sizing::RunShape& shape = parts.plan->shape;
@@ -136,8 +136,7 @@ Status Model::State::add_steps(size_t unit_index, size_t on) {
   };
   const auto add_bank = [&] {
     CHECK(!steps.empty() && steps.back().kind == StepKind::kMlp && steps.back().layer == unit.layer);
-    step.home = steps.back().on;
-    step.home_layout = steps.back().layout;
+    step.home = steps.size() - 1;
     add(StepKind::kExpertBank, sizing::bank_workspace(m, unit.layer, shape));
   };
   switch (unit.kind) {
@@ -182,16 +181,15 @@ Status Model::State::resolve() {
     const sizing::Unit& unit = table.units[u];
     const plan::PlacedUnit& placed = parts.plan->units[u];
     const bool is_table = static_cast<int32_t>(u) >= table.chain_size;
-    if (placed.access == plan::Access::kStream || (!is_table && placed.device != placed.computed_on))
-      return Error(ErrorCode::kUnsupported,
-                   fmt::format("the plan streams {} from {} to {}, which the engine cannot do yet", quoted(placed.path),
-                               placed.device, placed.computed_on),
-                   {"Plan with units computed where they are stored."});
     TRY(const size_t on, device_state(is_table ? placed.device : placed.computed_on));
     workspace.resize(devices.size(), 0);
     workspace[on] = std::max(workspace[on], unit.workspace_bytes);
     if (!is_table) {
-      TRY_STATUS(add_steps(u, on));
+      // For a prompt, what computes where it is stored may go to the device before it (plan/prefill.h).
+      const bool goes = placed.access_prefill == plan::Access::kStream && placed.device == placed.computed_on;
+      const size_t on_prefill = goes && !steps.empty() ? steps.back().on[kPrefill] : on;
+      workspace[on_prefill] = std::max(workspace[on_prefill], unit.workspace_bytes);
+      TRY_STATUS(add_steps(u, {on, on_prefill}));
     } else {
       const int32_t first = unit.tensors.empty() ? -1 : unit.tensors.front();
       const bool per_layer = first >= 0 && m.tensors[static_cast<size_t>(first)].role == Role::kPerLayerEmbedding;
@@ -207,27 +205,84 @@ Status Model::State::resolve() {
   std::vector<device::Device*> kv_devices(m.layers.size(), nullptr);
   for (const Step& step : steps)
     if (step.layer >= 0 && step.kind != StepKind::kMlp && step.kind != StepKind::kExpertBank)
-      kv_devices[static_cast<size_t>(step.layer)] = devices[step.on].device;
+      kv_devices[static_cast<size_t>(step.layer)] = devices[step.on[kDecode]].device;
   TRY(kv, KvCache::create(m, shape, kv_devices));
   embedding = parts.weights->find(Role::kEmbedding, -1);
   CHECK(embedding != nullptr);
   max_rows = shape.rows();
+  TRY_STATUS(resolve_stream());
   resolve_copies();
   resolve_ropes();
   resolve_narrowing();
   resolve_per_layer();
   resolve_alibi();
-  int64_t most_jobs = 2 + static_cast<int64_t>(m.layers.size());
+  int64_t most_jobs = 2 + static_cast<int64_t>(m.layers.size()), most_experts = 0;
+  for (const arch::LayerSpec& l : m.layers)
+    if (l.mlp.moe) most_experts = std::max<int64_t>(most_experts, l.mlp.moe->experts);
   for (const arch::LayerSpec& l : m.layers)
     most_jobs =
         std::max<int64_t>({most_jobs, 3 * int64_t{l.attention.heads} + 3, 6 * int64_t{l.attention.linear_key_heads},
                            l.mlp.moe ? l.mlp.moe->experts_per_token : 0});
   linear_jobs.reserve(static_cast<size_t>(most_jobs));
+  linear_weights.reserve(static_cast<size_t>(most_jobs));
+  expert_pieces.reserve(static_cast<size_t>(2 * most_experts));
   attention_jobs.reserve(static_cast<size_t>(shape.batch));
   ranges.reserve(static_cast<size_t>(shape.batch));
   prompt_lengths.reserve(static_cast<size_t>(shape.batch));
   ids.reserve(static_cast<size_t>(max_rows));
   table_ids.reserve(static_cast<size_t>(max_rows));
+  return {};
+}
+
+// Stages of the weight stream: every part of a unit that computes elsewhere than its weights are stored.
+Status Model::State::resolve_stream() {
+  load::StreamParts stream_parts;
+  stream_parts.weights = parts.weights;
+  stream_parts.devices = parts.devices;
+  stream_parts.tensor_count = spec().tensors.size();
+  stream_parts.modes.resize(kModes);
+  for (const Mode m : {kDecode, kPrefill}) {
+    std::vector<load::StreamStage>& stages = stream_parts.modes[m];
+    const auto add = [&](Step& step) -> Result<int32_t> {
+      const auto u = static_cast<size_t>(step.unit);
+      const plan::PlacedUnit& placed = parts.plan->units[u];
+      device::Device* on = devices[step.on[m]].device;
+      if (placed.device == on->map_name()) return -1;
+      const plan::DeviceUse* use = parts.plan->device(on->map_name());
+      const uint64_t staging = use == nullptr ? 0 : use->staging_bytes, needed = 2 * parts.units->units[u].grain_bytes;
+      if (needed > staging)
+        return Error(ErrorCode::kInvalidArgument,
+                     fmt::format("the plan streams {} to device {} and keeps {} bytes for that; {} are needed",
+                                 quoted(placed.path), on->map_name(), staging, needed),
+                     {"Plan again (--replan)."});
+      if (std::none_of(stream_parts.pools.begin(), stream_parts.pools.end(), [&](const auto& p) { return p.on == on; }))
+        stream_parts.pools.push_back({on, staging});
+      load::StreamStage stage;
+      stage.unit = step.unit;
+      stage.on = on;
+      for (const int32_t t : parts.units->units[u].tensors)
+        if (spec().tensors[static_cast<size_t>(t)].kind == arch::TensorKind::kVector) stage.vectors.push_back(t);
+      stage.routed = step.kind == StepKind::kExpertBank;
+      stages.push_back(std::move(stage));
+      return static_cast<int32_t>(stages.size()) - 1;
+    };
+    for (size_t s = 0; s < steps.size(); ++s) {
+      TRY(steps[s].stage[m], add(steps[s]));
+      const bool experts_follow = s + 1 < steps.size() && steps[s + 1].kind == StepKind::kExpertBank;
+      if (!experts_follow) continue;
+      TRY(steps[s + 1].stage[m], add(steps[s + 1]));
+      TRY(steps[s].last_stage[m], add(steps[s]));
+      ++s;
+    }
+    for (size_t i = 0; i < stages.size(); ++i) {
+      const auto same = [&](const load::StreamStage& other) { return other.unit == stages[i].unit; };
+      const auto at = stages.begin() + static_cast<std::ptrdiff_t>(i);
+      stages[i].opens = std::none_of(stages.begin(), at, same);
+      stages[i].closes = std::none_of(at + 1, stages.end(), same);
+    }
+  }
+  if (stream_parts.pools.empty()) return {};
+  TRY(stream, load::WeightStream::create(std::move(stream_parts)));
   return {};
 }
 
@@ -240,8 +295,8 @@ void Model::State::resolve_copies() {
         if (step.layer < 0 ||
             spec().layers[static_cast<size_t>(step.layer)].attention.kv_source_layer != static_cast<int32_t>(l))
           continue;
-        if (devices[step.on].device != d || step.kind == StepKind::kMlp || step.kind == StepKind::kExpertBank) continue;
-        copies[l].push_back({step.on, step.layout});
+        if (devices[step.on[kDecode]].device != d || step.kind == StepKind::kMlp || step.kind == StepKind::kExpertBank) continue;
+        copies[l].push_back({step.on[kDecode], step.layout});
         break;
       }
     }
@@ -278,15 +333,17 @@ void Model::State::resolve_narrowing() {
 
 void Model::State::resolve_per_layer() {
   per_layer_here.assign(devices.size(), false);
-  per_layer_runs.resize(devices.size());
+  for (auto& runs : per_layer_runs) runs.resize(devices.size());
   if (spec().per_layer_embedding.dim == 0) return;
   for (const Step& step : steps) {
     if (step.kind != StepKind::kMlp && step.kind != StepKind::kAltUp && step.kind != StepKind::kParallel) continue;
-    auto& runs = per_layer_runs[step.on];
-    if (!runs.empty() && runs.back().second == step.layer) {
-      ++runs.back().second;
-    } else {
-      runs.emplace_back(step.layer, step.layer + 1);
+    for (const Mode m : {kDecode, kPrefill}) {
+      auto& runs = per_layer_runs[m][step.on[m]];
+      if (!runs.empty() && runs.back().second == step.layer) {
+        ++runs.back().second;
+      } else {
+        runs.emplace_back(step.layer, step.layer + 1);
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 // logits.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,16 +30,22 @@ struct Rope {
 
 enum class StepKind { kAttention, kMlp, kExpertBank, kParallel, kAltUp, kHead };
 
+// How a pass uses the units: one token of each sequence, or rows of a prompt. What is away may compute elsewhere then.
+enum Mode : size_t { kDecode, kPrefill };
+inline constexpr size_t kModes = 2;
+
 // A unit of the chain (or half of a whole layer), resolved: where it computes and with which buffers.
 struct Step {
   StepKind kind = StepKind::kMlp;
   int32_t layer = -1;
   int32_t unit = -1;
-  size_t on = 0;  // index into devices
+  std::array<size_t, kModes> on{};  // by mode, index into devices
   sizing::WorkspaceLayout layout;
   // kExpertBank: the MLP that it belongs to.
-  size_t home = 0;
-  sizing::WorkspaceLayout home_layout;
+  size_t home = 0;  // index into steps
+  // By mode: its stage of the weight stream; -1: its weights are where it computes. An MLP with experts has another
+  // one after them.
+  std::array<int32_t, kModes> stage{-1, -1}, last_stage{-1, -1};
 };
 
 // A copy of a layer's cache: new rows are written there from `layout`'s k and v.
@@ -75,6 +82,11 @@ struct Model::State {
   std::vector<SequenceState> sequences;
   std::vector<kernel::AttentionJob> attention_jobs;
   std::vector<kernel::LinearJob> linear_jobs;
+  std::vector<const load::HeldTensor*> linear_weights;
+  std::vector<load::StreamPiece> expert_pieces;
+  std::unique_ptr<load::WeightStream> stream;  // null: everything computes where it is stored
+  load::WeightStream* stage_stream = nullptr;  // the same while a streamed unit runs
+  Mode mode = kDecode;                         // of the pass
   std::vector<RowRange> ranges;
   std::vector<int64_t> prompt_lengths;  // per range
   std::vector<int32_t> ids;             // of the pass
@@ -87,19 +99,22 @@ struct Model::State {
   sizing::WorkspaceLayout table_layout, input_layout;
   const load::HeldTensor* embedding = nullptr;
   std::vector<bool> per_layer_here;  // per device: its copy of the per-layer embeddings is this pass's
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> per_layer_runs;  // per device: layers [first, last) there
+  // By mode and device: layers [first, last) there.
+  std::array<std::vector<std::vector<std::pair<int32_t, int32_t>>>, kModes> per_layer_runs;
   sizing::Slice per_layer_slice;
   int64_t max_rows = 0;
 
   const arch::ModelSpec& spec() const { return *parts.spec; }
   ForwardState pass();
+  size_t on(const Step& step) const { return step.on[mode]; }
   int64_t streams() const { return std::max(1, spec().altup.inputs); }
 
   // resolve.cc
   Status resolve();
   Status check_spec() const;
   Result<size_t> device_state(const std::string& name);
-  Status add_steps(size_t unit, size_t on);
+  Status add_steps(size_t unit, std::array<size_t, kModes> on);
+  Status resolve_stream();
   void resolve_copies();
   void resolve_ropes();
   void resolve_narrowing();
@@ -111,6 +126,9 @@ struct Model::State {
   void lay_rows(std::span<const BatchItem> items);
   void make_rope_rows();
   Status move_hidden(size_t from, size_t to);
+  void start_stream(std::span<const BatchItem> items);
+  void begin_stage(int32_t stage);
+  Status end_stage(int32_t stage);
   Status run_step(Step& step, size_t& at);
   Status run_bank(Step& step);
   Status share_rows(int32_t layer, const DeviceState& from, const float* k, const float* v);

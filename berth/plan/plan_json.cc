@@ -131,6 +131,8 @@ void fields(Archive& a, sizing::Unit& u) {
   a("prefill_flops", u.prefill_flops);
   a("workspace_bytes", u.workspace_bytes);
   a("grain_bytes", u.grain_bytes);
+  a.optional("vector_bytes", u.vector_bytes);
+  a.optional("moved_bytes", u.moved_bytes);
   a("consumer", u.consumer);
   a("row_bytes", u.row_bytes);
   a("stored_with", u.stored_with);

@@ -6,6 +6,7 @@
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
+#include "berth/quant/row_slice.h"
 
 namespace berth::sizing {
 namespace {
@@ -42,6 +43,23 @@ bool is_input(Role role) {
 // Tensors of the model, not of a layer; altup's are numbered by stream.
 bool is_of_model(const arch::TensorSpec& t) {
   return t.layer == -1 || t.role == Role::kAltUpProjection || t.role == Role::kAltUpUnembedProjection;
+}
+
+// The largest slice of a bank that holds one expert's matrix.
+uint64_t widest_expert(const arch::TensorSpec& t, const TensorStorage& s) {
+  if (s.counted_only) return ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(t.experts));
+  uint64_t widest = 0;
+  const bool all_alike = t.rows % quant::slice_step(s.layout.format, s.layout.cols) == 0;
+  for (int64_t e = 0; e < (all_alike ? 1 : t.experts); ++e)
+    widest = std::max(widest, quant::row_slice(s.layout, e * t.rows, t.rows).layout.total_bytes);
+  return widest;
+}
+
+// What moves when the tensor is brought over: its planes, for a bank those of `experts` matrices.
+uint64_t moved_bytes(const arch::TensorSpec& t, const TensorStorage& s, uint64_t experts) {
+  if (s.counted_only) return s.bytes;
+  if (t.kind != TensorKind::kBank) return quant::plane_bytes(s.layout);
+  return experts * quant::plane_bytes(quant::row_slice(s.layout, 0, t.rows).layout);
 }
 
 std::string module_parent(const std::string& path) {
@@ -143,22 +161,27 @@ class UnitMaker {
     unit.stored_bytes_512 += align_up<uint64_t>(s.bytes, 512);
     uint64_t touched = s.bytes;
     uint64_t elements = static_cast<uint64_t>(t.rows) * static_cast<uint64_t>(t.cols);
-    uint64_t grain = s.bytes;
+    uint64_t moved = moved_bytes(t, s, 0), largest = s.bytes;
     if (t.kind == TensorKind::kBank) {
       const arch::MoeSpec& moe = *spec_.layers[static_cast<size_t>(t.layer)].mlp.moe;
       const uint64_t read = static_cast<uint64_t>(std::min<int64_t>(t.experts, shape_.batch * moe.experts_per_token));
-      const uint64_t per_expert = ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(t.experts));
       touched = std::min(s.bytes, ceil_div<uint64_t>(s.bytes * read, static_cast<uint64_t>(t.experts)));
-      grain = per_expert;
+      largest = widest_expert(t, s);
+      moved = moved_bytes(t, s, read);
       elements *= static_cast<uint64_t>(moe.experts_per_token);
     }
     if (t.kind == TensorKind::kTable && t.role == Role::kPositionEmbedding) {  // a row for each token
       touched = std::min(s.bytes, static_cast<uint64_t>(shape_.batch) *
                                       ceil_div<uint64_t>(s.bytes, static_cast<uint64_t>(std::max<int64_t>(t.rows, 1))));
       elements = 0;
+      moved = largest = 0;  // its rows are gathered, never the whole brought over
     }
     unit.touched_bytes += touched;
-    unit.grain_bytes = std::max(unit.grain_bytes, grain);
+    unit.moved_bytes += moved;
+    // Vectors come first and stay while the unit runs, matrices one after the other.
+    const uint64_t matrices = unit.grain_bytes - unit.vector_bytes;
+    if (t.kind == TensorKind::kVector) unit.vector_bytes += align_up<uint64_t>(s.bytes, 64);
+    unit.grain_bytes = unit.vector_bytes + (t.kind == TensorKind::kVector ? matrices : std::max(matrices, largest));
     if (t.kind != TensorKind::kVector) {
       unit.flops += 2 * elements * static_cast<uint64_t>(shape_.batch);
       unit.prefill_flops += 2 * elements * static_cast<uint64_t>(rows);

@@ -39,7 +39,9 @@ struct Unit {
   uint64_t prefill_input_bytes = 0;  // the same for one chunk, of which some units run for the wanted rows alone
   uint64_t prefill_flops = 0;        // of one chunk at full context
   uint64_t workspace_bytes = 0;      // s
-  uint64_t grain_bytes = 0;          // g: largest single tensor (one expert's matrix in a bank)
+  uint64_t grain_bytes = 0;          // g: the largest matrix (one expert's in a bank) and all of the unit's vectors
+  uint64_t vector_bytes = 0;         // of those, its vectors: norms, biases
+  uint64_t moved_bytes = 0;          // weight bytes that one decode step moves where the unit is streamed
   uint64_t disk_bytes = 0;           // what living on disk costs beyond the checkpoint: 0 where its file is used as it is
   // tables only
   int32_t consumer = -1;             // unit that its rows enter

@@ -17,7 +17,12 @@ std::vector<Placement> placements() {
   const std::vector<Isa> isas = available_isas();
   const auto isa = [&](size_t k) { return isas[k % isas.size()]; };
   const auto add = [](std::vector<Placement>& out, std::string name, std::vector<Isa> emulated, Isa cpu, auto device_of) {
-    out.push_back({std::move(name), std::move(emulated), {}, cpu, device_of});
+    Placement p;
+    p.name = std::move(name);
+    p.emulated = std::move(emulated);
+    p.cpu_isa = cpu;
+    p.device_of = device_of;
+    out.push_back(std::move(p));
   };
   std::vector<Placement> out;
   for (const Isa i : isas) {
@@ -38,6 +43,19 @@ std::vector<Placement> placements() {
   add(out, "experts and tables on cpu", {isa(1)}, isa(2), [](const sizing::Unit& u, size_t, size_t) {
     return std::string(u.kind == sizing::UnitKind::kTable || u.kind == sizing::UnitKind::kExpertBank ? "cpu" : "0");
   });
+  // Stored on the cpu, brought to where it computes: everything to one device; every other unit to two; for a prompt
+  // only, what computes on the cpu otherwise.
+  const auto on_cpu = [](const sizing::Unit&, size_t, size_t) { return std::string("cpu"); };
+  add(out, "all streamed", {isa(2)}, isa(0), on_cpu);
+  out.back().computed_on = [](const sizing::Unit&, size_t, size_t) { return std::string("0"); };
+  add(out, "partly streamed", {isa(0), isa(1)}, isa(2), [](const sizing::Unit& u, size_t index, size_t) {
+    return std::string(u.kind == sizing::UnitKind::kExpertBank || index % 2 == 0 ? "cpu" : "0");
+  });
+  out.back().computed_on = [](const sizing::Unit&, size_t index, size_t) { return std::string(index % 2 == 1 ? "0" : "1"); };
+  add(out, "streamed for prompts", {isa(1)}, isa(0), [](const sizing::Unit& u, size_t index, size_t) {
+    return std::string(u.kind == sizing::UnitKind::kAttention && index % 4 == 0 ? "0" : "cpu");
+  });
+  out.back().stream_prefill = true;
   return out;
 }
 

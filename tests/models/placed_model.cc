@@ -66,11 +66,15 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
     const sizing::Unit& held = unit.stored_with >= 0 ? out->units.units[static_cast<size_t>(unit.stored_with)] : unit;
     const size_t held_index = unit.stored_with >= 0 ? static_cast<size_t>(unit.stored_with) : u;
     const auto device = out->machine.find(placement.device_of(held, held_index, out->units.units.size()));
-    if (!device) return Error(ErrorCode::kInvalidArgument, "the placement names a device the machine lacks");
     const bool table = static_cast<int32_t>(u) >= out->units.chain_size;
-    assignments.push_back({*device, *device, table ? plan::Access::kGather : plan::Access::kCompute, "by hand"});
+    auto computes = device;
+    if (placement.computed_on && !table) computes = out->machine.find(placement.computed_on(held, held_index, out->units.units.size()));
+    if (!device || !computes) return Error(ErrorCode::kInvalidArgument, "the placement names a device the machine lacks");
+    const auto access = table ? plan::Access::kGather : device == computes ? plan::Access::kCompute : plan::Access::kStream;
+    assignments.push_back({*device, *computes, access, "by hand"});
   }
   plan::AssignRequest assign{&out->units, &out->machine, budgets.devices, shape, placement.name};
+  assign.stream = placement.stream_prefill;
   TRY(out->plan, plan::assign(assign, assignments));
   TRY(out->devices, device::open_devices(out->machine, budgets.devices, {placement.cpu_isa}));
   out->pool = std::make_unique<ThreadPool>(options.threads);

@@ -24,7 +24,10 @@ struct Placement {
   std::vector<Isa> emulated;
   std::vector<uint64_t> emulated_bytes;  // their memory; 8 GiB where not given
   Isa cpu_isa = best_isa();
-  std::function<std::string(const sizing::Unit& unit, size_t index, size_t count)> device_of;  // "cpu", "0"...
+  using DeviceOf = std::function<std::string(const sizing::Unit& unit, size_t index, size_t count)>;
+  DeviceOf device_of;    // stores: "cpu", "0"...
+  DeviceOf computed_on;  // the same where not given
+  bool stream_prefill = false;  // what computes on the cpu may be brought to an accelerator for a prompt
 };
 Placement all_on_cpu(Isa isa = best_isa());
 
