@@ -1,9 +1,9 @@
 // cli/run.cc — berth run: generate from a checkpoint under a plan; an interactive chat on a terminal.
-#include <cstdio>
-#include <iostream>
-
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
 
 #include "makers.h"
 
@@ -23,7 +23,8 @@ class Run : public Command {
   void declare(Arguments& app) override {
     add_model(app, model_);
     add_generation_options(app, generation_);
-    app.add_flag("--report", report_, "print the plan, predicted and measured memory, and rates on stderr")->group("Output");
+    app.add_flag("--report", report_, "print the plan, predicted and measured memory, and rates on stderr")
+        ->group("Output");
     add_options(app, options_);
   }
   Status run(const Output& out) override {
@@ -76,7 +77,9 @@ class Run : public Command {
     JsonWriter w(2);
     w.begin_object().member("text", result.text).key("tokens").begin_array();
     for (const int32_t t : result.tokens) w.value(static_cast<int64_t>(t));
-    w.end_array().member("prompt_tokens", result.prompt_tokens).member("stop_reason", generate::stop_reason_name(result.reason));
+    w.end_array()
+        .member("prompt_tokens", result.prompt_tokens)
+        .member("stop_reason", generate::stop_reason_name(result.reason));
     w.key("hf_device_map").begin_object();
     for (const auto& [path, device] : engine::device_map_of(*running.opened, running.planned.plan).entries) {
       w.key(path);
@@ -84,22 +87,32 @@ class Run : public Command {
     }
     w.end_object().key("memory");
     engine::write_memory(running.memory(), w);
-    w.member("load_s", running.load_s).member("prefill_tokens_per_s", result.prefill_tokens_per_s())
-        .member("decode_tokens_per_s", result.decode_tokens_per_s()).member("numerics", options_.numerics)
-        .member("logits_hash", result.logits_hash).end_object();
+    w.key("moved_per_token");
+    engine::write_traffic(running.traffic(), w);
+    w.member("load_s", running.load_s)
+        .member("prefill_tokens_per_s", result.prefill_tokens_per_s())
+        .member("decode_tokens_per_s", result.decode_tokens_per_s())
+        .member("numerics", options_.numerics)
+        .member("logits_hash", result.logits_hash)
+        .end_object();
     out.print(w.take() + "\n");
   }
 
   static void report(engine::RunningModel& running, const generate::GenerateResult& result) {
     std::fputs(engine::memory_text(running.memory()).c_str(), stderr);
-    std::fprintf(stderr, "loaded in %.2f s; prompt of %lld tokens at %.1f tokens/s; %zu tokens at %.1f tokens/s; stopped by %s; logits %s\n",
-                 running.load_s, static_cast<long long>(result.prompt_tokens), result.prefill_tokens_per_s(), result.tokens.size(),
-                 result.decode_tokens_per_s(), std::string(generate::stop_reason_name(result.reason)).c_str(), result.logits_hash.c_str());
+    std::fputs(engine::traffic_text(running.traffic()).c_str(), stderr);
+    std::fprintf(stderr,
+                 "loaded in %.2f s; prompt of %lld tokens at %.1f tokens/s; %zu tokens at %.1f tokens/s; stopped by "
+                 "%s; logits %s\n",
+                 running.load_s, static_cast<long long>(result.prompt_tokens), result.prefill_tokens_per_s(),
+                 result.tokens.size(), result.decode_tokens_per_s(),
+                 std::string(generate::stop_reason_name(result.reason)).c_str(), result.logits_hash.c_str());
   }
 
   Status chat(const Output& out, engine::RunningModel& running, engine::Generator& generator) {
     const bool chats = generator.has_chat_template();
-    std::fprintf(stderr, "%s Ctrl-D ends%s.\n", chats ? "Chat with the model;" : "This model has no chat template: it continues your text.",
+    std::fprintf(stderr, "%s Ctrl-D ends%s.\n",
+                 chats ? "Chat with the model;" : "This model has no chat template: it continues your text.",
                  report_ ? "" : ", --report shows memory");
     for (;;) {
       std::fputs("> ", stderr);
@@ -115,8 +128,10 @@ class Run : public Command {
       auto result = chats ? generator.chat_turn(line, turn, show) : generator.answer(turn, show);
       out.print("\n");
       if (!result) return result.error();
-      if (result->reason == generate::StopReason::kCancelled) return Error(ErrorCode::kCancelled, "generation was interrupted");
-      if (result->reason == generate::StopReason::kContextFull) out.note("the context is full: start again with a larger --ctx-size");
+      if (result->reason == generate::StopReason::kCancelled)
+        return Error(ErrorCode::kCancelled, "generation was interrupted");
+      if (result->reason == generate::StopReason::kContextFull)
+        out.note("the context is full: start again with a larger --ctx-size");
       if (report_) report(running, *result);
     }
     return {};

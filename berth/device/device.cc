@@ -19,6 +19,7 @@ DeviceSet::DeviceSet(DeviceSet&& other) noexcept { *this = std::move(other); }
 DeviceSet& DeviceSet::operator=(DeviceSet&& other) noexcept {
   devices_ = std::move(other.devices_);
   traffic_ = std::move(other.traffic_);
+  decoding_ = other.decoding_;
   return *this;
 }
 
@@ -48,9 +49,15 @@ void DeviceSet::count(std::string_view from, std::string_view to, Cargo cargo, u
     if (t.from == from && t.to == to && t.cargo == cargo) {
       t.bytes += bytes;
       ++t.copies;
+      if (decoding_) t.decode_bytes += bytes;
       return;
     }
-  traffic_.push_back({std::string(from), std::string(to), cargo, bytes, 1});
+  traffic_.push_back({std::string(from), std::string(to), cargo, bytes, 1, decoding_ ? bytes : 0});
+}
+
+void DeviceSet::set_decoding(bool decoding) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  decoding_ = decoding;
 }
 
 Status DeviceSet::copy(Device& to_device, std::byte* to, Device& from_device, const std::byte* from, uint64_t bytes,

@@ -81,6 +81,7 @@ struct LinkTraffic {
   Cargo cargo = Cargo::kActivations;
   uint64_t bytes = 0;
   uint64_t copies = 0;
+  uint64_t decode_bytes = 0;  // of those, while decoding (DeviceSet::set_decoding)
 };
 
 struct OpenOptions {
@@ -106,6 +107,8 @@ class DeviceSet {
               Cargo cargo = Cargo::kActivations);
   // Counts what went another way than copy(): streams, files ("disk").
   void count(std::string_view from, std::string_view to, Cargo cargo, uint64_t bytes);
+  // Whether what is counted from now on belongs to decoding: one token of each sequence, not a prompt.
+  void set_decoding(bool decoding);
   // Every way that carried something, in order of first use.
   std::vector<LinkTraffic> traffic() const;
   void reset_traffic();
@@ -116,6 +119,7 @@ class DeviceSet {
   std::vector<std::unique_ptr<Device>> devices_;
   mutable std::mutex mutex_;
   std::vector<LinkTraffic> traffic_;
+  bool decoding_ = false;
 };
 
 // Opens the machine's accelerators with a budget above 0, and its cpu, each with an arena of usable_bytes().

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "berth/base/bytes.h"
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
 #include "berth/device/probe.h"
@@ -182,8 +183,7 @@ Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInput
   else if (o.target != "berth")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--target must be berth, transformers or llama.cpp, not {}", quoted(o.target)));
   request.assign.target = request.target;
-  // Running does not bring weights over yet; what only is planned for may.
-  request.stream = request.assign.stream = o.target == "transformers";
+  request.stream = request.assign.stream = o.target != "llama.cpp";
   if (o.tables == "accelerator") request.tables = plan::TablePlacement::kAccelerator;
   else if (o.tables != "auto")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
@@ -233,6 +233,15 @@ Status plan_custom_map(const OpenedModel& model, const plan::PlanRequest& reques
   return {};
 }
 
+// What a plan writes to the disk before it runs: said to people who plan.
+void note_offload(PlannedModel& planned, const Options& o) {
+  const plan::DeviceUse* disk = planned.plan.device("disk");
+  if (disk == nullptr || disk->weights_bytes == 0 || o.target != "berth") return;
+  planned.inputs.notes.push_back(fmt::format(
+      "{} of weights live on the disk in another form than the checkpoint has: running writes them to {} once",
+      format_bytes(disk->weights_bytes), o.offload_folder.empty() ? "the folder of --offload-folder (none is given)" : quoted(o.offload_folder)));
+}
+
 }  // namespace
 
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
@@ -275,6 +284,7 @@ Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
   } else {
     TRY(out.plan, plan::make_plan(request));
   }
+  note_offload(out, o);
   return out;
 }
 

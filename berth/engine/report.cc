@@ -83,12 +83,19 @@ void write_plan(const OpenedModel& model, const PlannedModel& planned, const Opt
 }
 
 std::string memory_text(std::span<const MemoryRow> rows) {
-  std::string out = fmt::format("{:<6} {:>28} {:>28} {:>28} {:>28}\n{:<6}", "device", "weights", "KV cache", "workspace", "peak", "");
-  for (int i = 0; i < 4; ++i) out += fmt::format(" {:>14}{:>14}", "predicted", "measured");
+  // Staging has a column where something is streamed.
+  const bool staging = std::any_of(rows.begin(), rows.end(), [](const MemoryRow& r) { return r.staging.predicted + r.staging.measured > 0; });
+  std::string out = fmt::format("{:<6} {:>28} {:>28} {:>28}", "device", "weights", "KV cache", "workspace");
+  if (staging) out += fmt::format(" {:>28}", "staging");
+  out += fmt::format(" {:>28}\n{:<6}", "peak", "");
+  for (int i = 0; i < (staging ? 5 : 4); ++i) out += fmt::format(" {:>14}{:>14}", "predicted", "measured");
   out += '\n';
   for (const MemoryRow& r : rows) {
     out += fmt::format("{:<6}", r.device);
-    for (const MemoryRow::Pair& p : {r.weights, r.kv, r.workspace, r.peak}) out += fmt::format(" {:>14}{:>14}", group_digits(p.predicted), group_digits(p.measured));
+    std::vector<MemoryRow::Pair> columns{r.weights, r.kv, r.workspace};
+    if (staging) columns.push_back(r.staging);
+    columns.push_back(r.peak);
+    for (const MemoryRow::Pair& p : columns) out += fmt::format(" {:>14}{:>14}", group_digits(p.predicted), group_digits(p.measured));
     out += '\n';
   }
   return out;
@@ -109,6 +116,28 @@ void write_memory(std::span<const MemoryRow> rows, JsonWriter& w) {
     w.end_object();
   }
   w.end_object();
+}
+
+std::string traffic_text(std::span<const TrafficRow> rows) {
+  if (rows.empty()) return "";
+  std::string out = fmt::format("{:<26} {:>26}\n{:<26} {:>13}{:>13}\n", "moved per token", "bytes", "", "predicted", "counted");
+  for (const TrafficRow& r : rows)
+    out += fmt::format("{:<26} {:>13}{:>13}\n", r.from + " > " + r.to + "  " + r.cargo, group_digits(r.predicted),
+                       group_digits(static_cast<uint64_t>(r.counted + 0.5)));
+  return out;
+}
+
+void write_traffic(std::span<const TrafficRow> rows, JsonWriter& w) {
+  w.begin_array();
+  for (const TrafficRow& r : rows)
+    w.begin_object()
+        .member("from", r.from)
+        .member("to", r.to)
+        .member("cargo", r.cargo)
+        .member("predicted_bytes", r.predicted)
+        .member("counted_bytes", r.counted)
+        .end_object();
+  w.end_array();
 }
 
 namespace {

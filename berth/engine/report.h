@@ -31,6 +31,9 @@ void write_plan(const OpenedModel& model, const PlannedModel& planned, const Opt
 
 std::string memory_text(std::span<const MemoryRow> rows);
 void write_memory(std::span<const MemoryRow> rows, JsonWriter& out);
+// Bytes a token moves, by way; "" where nothing does.
+std::string traffic_text(std::span<const TrafficRow> rows);
+void write_traffic(std::span<const TrafficRow> rows, JsonWriter& out);
 
 std::string inspect_text(const OpenedModel& model, int depth, const TextStyle& style);
 void write_inspect(const OpenedModel& model, JsonWriter& out);

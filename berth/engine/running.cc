@@ -1,12 +1,14 @@
 // engine/running.cc — see running.h.
 #include "berth/engine/running.h"
 
-#include <chrono>
-
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
 
 #include "berth/base/strings.h"
 #include "berth/load/load_weights.h"
+#include "berth/plan/traffic.h"
 
 namespace berth::engine {
 
@@ -15,7 +17,9 @@ std::vector<MemoryRow> RunningModel::memory() const {
   for (const auto& d : devices.devices()) {
     const plan::DeviceUse* use = planned.plan.device(d->map_name());
     const device::ArenaUsage usage = d->arena().usage();
-    if (usage.total.peak_bytes == 0 && (use == nullptr || use->weights_bytes + use->kv_bytes + use->workspace_bytes == 0)) continue;
+    if (usage.total.peak_bytes == 0 &&
+        (use == nullptr || use->weights_bytes + use->kv_bytes + use->workspace_bytes == 0))
+      continue;
     MemoryRow row;
     row.device = d->map_name();
     const plan::DeviceUse none;
@@ -27,13 +31,40 @@ std::vector<MemoryRow> RunningModel::memory() const {
     row.peak = {p.weights_bytes + p.kv_bytes + p.workspace_bytes + p.staging_bytes, usage.total.peak_bytes};
     rows.push_back(row);
   }
+  // What the offload folder keeps; weights used from their checkpoint cost nothing there.
+  if (const plan::DeviceUse* disk = planned.plan.device("disk"); disk != nullptr && disk->weights_bytes > 0) {
+    MemoryRow row;
+    row.device = "disk";
+    row.weights = row.peak = {disk->weights_bytes, weights.offloaded_bytes()};
+    rows.push_back(row);
+  }
   return rows;
 }
 
-Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options, const Log& log) {
+std::vector<TrafficRow> RunningModel::traffic() const {
+  std::vector<TrafficRow> rows;
+  const int64_t steps = model ? model->decode_steps() : 0;
+  if (steps == 0) return rows;
+  for (const plan::WayTraffic& w :
+       plan::decode_traffic(opened->spec(), opened->storage, planned.inputs.units, planned.plan))
+    rows.push_back({w.from, w.to, w.cargo, w.bytes, 0});
+  for (const device::LinkTraffic& t : devices.traffic()) {
+    if (t.decode_bytes == 0 || t.from == t.to) continue;
+    const std::string cargo(device::cargo_name(t.cargo));
+    auto row = std::find_if(rows.begin(), rows.end(),
+                            [&](const TrafficRow& r) { return r.from == t.from && r.to == t.to && r.cargo == cargo; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {t.from, t.to, cargo, 0, 0});
+    row->counted = static_cast<double>(t.decode_bytes) / static_cast<double>(steps);
+  }
+  return rows;
+}
+
+Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
+                                                 const Log& log) {
   const auto start = std::chrono::steady_clock::now();
   if (opened.checkpoint->tensors().empty())
-    return Error(ErrorCode::kUnsupported, fmt::format("{} has no weights: it can be planned, not run", quoted(opened.name)),
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} has no weights: it can be planned, not run", quoted(opened.name)),
                  {"Name the folder or the file that holds the weights."});
   if (!opened.spec().unsupported.empty())  // before weights are read
     return Error(ErrorCode::kUnsupported,
@@ -57,6 +88,7 @@ Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedMod
   request.devices = &out->devices;
   request.pool = out->pool.get();
   request.quantize_from = opened.dtype;
+  request.offload_folder = options.offload_folder;
   TRY(out->weights, load::load_weights(request, log));
   model::ModelParts parts;
   parts.spec = &opened.spec();
@@ -78,7 +110,8 @@ Result<text::Tokenizer> tokenizer_from_gguf(const format::GgufMetadata& gguf) {
   text::GgufTokenizer source;
   TRY(const auto model, gguf.find_string("tokenizer.ggml.model"));
   if (!model)
-    return Error(ErrorCode::kUnsupported, fmt::format("{} has no tokenizer (no tokenizer.ggml.model)", quoted(gguf.file_name())),
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} has no tokenizer (no tokenizer.ggml.model)", quoted(gguf.file_name())),
                  {"Use token ids, or a file with a tokenizer."});
   source.model = *model;
   TRY(const auto pre, gguf.find_string("tokenizer.ggml.pre"));

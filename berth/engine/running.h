@@ -26,6 +26,13 @@ struct MemoryRow {
   Pair weights, kv, workspace, staging, peak;
 };
 
+// Bytes that one token moves over one way, as planned and as counted; by device-map names, and what they are.
+struct TrafficRow {
+  std::string from, to, cargo;
+  uint64_t predicted = 0;
+  double counted = 0;  // mean of the decode steps so far
+};
+
 // Everything alive behind a running model. Addresses stay put (held by unique_ptr), since parts refer to one another.
 struct RunningModel {
   OpenedModel* opened = nullptr;
@@ -38,12 +45,17 @@ struct RunningModel {
 
   // One row per device that holds anything, in machine order.
   std::vector<MemoryRow> memory() const;
+  // One row per way that decoding uses; empty before the first step.
+  std::vector<TrafficRow> traffic() const;
 };
 
-// Errors: kDoesNotFit (never after a plan was made, unless the machine lies), kCorruptData, kIo, kUnsupported, kCancelled.
-Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options, const Log& log);
+// Errors: kDoesNotFit (never after a plan was made, unless the machine lies), kCorruptData, kIo, kUnsupported,
+// kCancelled.
+Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
+                                                 const Log& log);
 
-// The checkpoint's tokenizer: tokenizer.json and its companions, or GGUF metadata. Errors: kUnsupported where it has none.
+// The checkpoint's tokenizer: tokenizer.json and its companions, or GGUF metadata. Errors: kUnsupported where it has
+// none.
 Result<text::Tokenizer> make_tokenizer(const format::Checkpoint& checkpoint);
 
 }  // namespace berth::engine

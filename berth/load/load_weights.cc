@@ -1,14 +1,17 @@
 // load/load_weights.cc — see load_weights.h.
 #include "berth/load/load_weights.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/base/strings.h"
 #include "berth/load/fill_matrix.h"
+#include "berth/load/offload_folder.h"
 #include "berth/load/row_reader.h"
 
 namespace berth::load {
@@ -31,48 +34,61 @@ class Loader {
   Result<WeightStore> load() {
     TRY_STATUS(check_files());
     TRY_STATUS(allocate());
+    TRY_STATUS(open_offload_folder());
     uint64_t total = 0, done = 0;
     for (const sizing::TensorStorage& s : *r_.storage) total += s.bytes;
     for (size_t t = 0; t < r_.spec->tensors.size(); ++t) {
       if (r_.spec->tensors[t].tied_to) continue;
       TRY_STATUS(load_tensor(t));
       done += (*r_.storage)[t].bytes;
-      if (!log_.progress("loading weights", done, total)) return Error(ErrorCode::kCancelled, "loading was interrupted");
+      if (!log_.progress("loading weights", done, total))
+        return Error(ErrorCode::kCancelled, "loading was interrupted");
     }
     TRY_STATUS(check_files());
     return std::move(store_);
   }
 
  private:
-  Status check_files() const {
-    for (const File& file : r_.checkpoint->files()) TRY_STATUS(file.check_unchanged());
-    return {};
-  }
+  Status check_files() const { return r_.checkpoint->check_unchanged(); }
 
   Status allocate() {
     const auto& tensors = r_.spec->tensors;
     store_.tensors_.resize(tensors.size());
     std::vector<device::Device*> device_of(tensors.size(), nullptr);
+    on_disk_.resize(tensors.size(), false);
     CHECK(r_.plan->units.size() == r_.units->units.size());
     for (size_t u = 0; u < r_.units->units.size(); ++u) {
       const std::string& name = r_.plan->units[u].device;
       for (const int32_t t : r_.units->units[u].tensors) {
+        if (name == "disk") {
+          on_disk_[static_cast<size_t>(t)] = true;
+          continue;
+        }
         device::Device* d = r_.devices->find(name);
         if (d == nullptr || !d->host_addressable())
-          return Error(ErrorCode::kUnsupported,
-                       fmt::format("loading {} onto {} is not supported by this build", quoted(r_.plan->units[u].path), name),
-                       {"Place it on the cpu or on an emulated device."});
+          return Error(
+              ErrorCode::kUnsupported,
+              fmt::format("loading {} onto {} is not supported by this build", quoted(r_.plan->units[u].path), name),
+              {"Place it on the cpu or on an emulated device."});
         device_of[static_cast<size_t>(t)] = d;
       }
     }
     targets_.resize(tensors.size());
     for (size_t t = 0; t < tensors.size(); ++t) {
       if (tensors[t].tied_to) continue;
-      CHECK(device_of[t] != nullptr);
       const quant::PackedLayout& layout = (*r_.storage)[t].layout;
+      const bool bank = tensors[t].kind == TensorKind::kBank;
+      if (on_disk_[t]) {
+        store_.tensors_[t].matrix = {layout.format, layout.rows, layout.cols, {}};
+        store_.tensors_[t].index = static_cast<int32_t>(t);
+        store_.tensors_[t].bank = bank;
+        store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
+        continue;
+      }
+      CHECK(device_of[t] != nullptr);
       TRY(device::Buffer buffer, device_of[t]->arena().allocate(layout.total_bytes, device::Tag::kWeights));
       targets_[t] = quant::bind_planes(layout, buffer.data());
-      store_.tensors_[t] = {targets_[t], device_of[t], static_cast<int32_t>(t), tensors[t].kind == TensorKind::kBank};
+      store_.tensors_[t] = {targets_[t], device_of[t], nullptr, static_cast<int32_t>(t), bank};
       store_.buffers_.push_back(std::move(buffer));
       store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
     }
@@ -80,17 +96,67 @@ class Loader {
       if (!tensors[t].tied_to) continue;
       const auto source = store_.index_.find({*tensors[t].tied_to, -1});
       CHECK(source != store_.index_.end());
+      aliases_.emplace_back(t, static_cast<size_t>(source->second));
       store_.tensors_[t] = store_.tensors_[static_cast<size_t>(source->second)];
       store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
     }
     return {};
   }
 
+  // Before anything is read: what must be written needs a place.
+  Status open_offload_folder() {
+    uint64_t bytes = 0;
+    const TensorSpec* first = nullptr;
+    for (size_t t = 0; t < on_disk_.size(); ++t) {
+      if (!on_disk_[t] || (*r_.storage)[t].in_file) continue;
+      if (first == nullptr) first = &r_.spec->tensors[t];
+      bytes += (*r_.storage)[t].bytes;
+    }
+    if (first == nullptr) return {};
+    if (r_.offload_folder.empty())
+      return Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the plan keeps {} on the disk in another form than the checkpoint has ({} first): that "
+                      "needs a folder",
+                      format_bytes(bytes), quoted(first->name)),
+          {"Name one on a disk with that much room: --offload-folder DIR. It is written once and used again."});
+    TRY(offload_, OffloadFolder::open(r_.offload_folder, *r_.checkpoint, r_.quantize_from));
+    return {};
+  }
+
   Status load_tensor(size_t t) {
     const TensorSpec& spec = r_.spec->tensors[t];
-    auto status = load_rows(t);
-    if (status) status = load_planes(t);
+    auto status = on_disk_[t] ? leave_on_disk(t) : load_planes_and_rows(t);
     if (!status) return status.error().with_context("loading tensor " + quoted(spec.name));
+    return {};
+  }
+
+  Status load_planes_and_rows(size_t t) {
+    TRY_STATUS(load_rows(t));
+    return load_planes(t);
+  }
+
+  Status leave_on_disk(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const sizing::TensorStorage& storage = (*r_.storage)[t];
+    std::optional<FileTensor> made;
+    if (storage.in_file) {
+      TRY(made, FileTensor::in_checkpoint(*r_.checkpoint, spec, storage.layout));
+    } else {
+      std::optional<File> image = offload_->find(spec, storage.layout, log_);
+      if (!image) {
+        TRY(image, offload_->write(spec, storage.layout, [&](std::byte* base) -> Status {
+          targets_[t] = quant::bind_planes(storage.layout, base);
+          return load_planes_and_rows(t);
+        }));
+      }
+      made = FileTensor::in_image(std::move(*image), OffloadFolder::kHeaderBytes, spec.name, storage.layout);
+      store_.offloaded_bytes_ += storage.layout.total_bytes;
+    }
+    store_.files_.push_back(std::make_unique<FileTensor>(*std::move(made)));
+    store_.tensors_[t].file = store_.files_.back().get();
+    for (const auto& [alias, target] : aliases_)
+      if (target == t) store_.tensors_[alias].file = store_.tensors_[t].file;
     return {};
   }
 
@@ -101,14 +167,16 @@ class Loader {
     if (spec.recipe.sources[0].storage == SourceStorage::kBnb4) return {};  // codes are one plane
     TRY(const RowReader reader, RowReader::create(*r_.checkpoint, spec));
     quant::MutablePackedMatrix to = targets_[t];
-    // Vectors of which elements are picked come as a column; in memory they are fp32, one after the other, all the same.
+    // Vectors of which elements are picked come as a column; in memory they are fp32, one after the other, all the
+    // same.
     if (spec.kind == TensorKind::kVector && reader.rows() != to.rows && spec.recipe.sources[0].cols == 1 &&
         reader.rows() == to.rows * to.cols) {
       to.rows = reader.rows();
       to.cols = 1;
     }
     if (reader.rows() != to.rows)
-      return Error(ErrorCode::kCorruptData, fmt::format("{} rows were expected, the checkpoint gives {}", to.rows, reader.rows()));
+      return Error(ErrorCode::kCorruptData,
+                   fmt::format("{} rows were expected, the checkpoint gives {}", to.rows, reader.rows()));
     FillOptions fill;
     fill.quantize = storage.quantized_on_load;
     fill.quantize_from = r_.quantize_from;
@@ -153,10 +221,12 @@ class Loader {
     uint64_t first = 0;  // element of the plane
     for (const arch::Segment& segment : spec.recipe.segments) {
       const arch::Source& source = spec.recipe.sources[static_cast<size_t>(segment.source)];
-      const format::TensorEntry* entry = source.companions.empty() ? nullptr : r_.checkpoint->find(source.companions[0]);
+      const format::TensorEntry* entry =
+          source.companions.empty() ? nullptr : r_.checkpoint->find(source.companions[0]);
       const uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(source.rows, 1));
       if (entry == nullptr || source.transposed || source.slice >= 0 || entry->size_bytes % rows != 0)
-        return Error(ErrorCode::kCorruptData, fmt::format("the scales of tensor {} do not fit its {} rows", quoted(source.name), source.rows));
+        return Error(ErrorCode::kCorruptData,
+                     fmt::format("the scales of tensor {} do not fit its {} rows", quoted(source.name), source.rows));
       const uint64_t row_bytes = entry->size_bytes / rows, stride = static_cast<uint64_t>(segment.stride);
       const auto begin = static_cast<uint64_t>(segment.begin), count = static_cast<uint64_t>(segment.count);
       if (count == 0) continue;
@@ -177,11 +247,14 @@ class Loader {
     const quant::MutablePackedMatrix& to = targets_[t];
     uint64_t first = 0;
     for (const arch::Source& source : spec.recipe.sources) {
-      const bool whole = spec.recipe.segments.empty() && !source.transposed && source.slice < 0 && !source.companions.empty() &&
+      const bool whole = spec.recipe.segments.empty() && !source.transposed && source.slice < 0 &&
+                         !source.companions.empty() &&
                          (source.storage != SourceStorage::kFp8Block || source.rows % 128 == 0) &&
                          source.storage != SourceStorage::kBnb4;
       if (!whole)
-        return Error(ErrorCode::kUnsupported, fmt::format("tensor {} is put together from quantized parts in a way that cannot be loaded", quoted(spec.name)));
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("tensor {} is put together from quantized parts in a way that cannot be loaded",
+                                 quoted(spec.name)));
       const format::TensorEntry* entry = r_.checkpoint->find(source.companions[0]);
       TRY_STATUS(load_plane(to, Plane::kScales, source.companions[0], first));
       first += *element_count(entry->shape);
@@ -197,7 +270,8 @@ class Loader {
 
   Status load_plane(const quant::MutablePackedMatrix& to, Plane plane, const std::string& name, uint64_t first = 0) {
     const format::TensorEntry* entry = r_.checkpoint->find(name);
-    if (entry == nullptr) return Error(ErrorCode::kCorruptData, fmt::format("tensor {} is not in the checkpoint", quoted(name)));
+    if (entry == nullptr)
+      return Error(ErrorCode::kCorruptData, fmt::format("tensor {} is not in the checkpoint", quoted(name)));
     staging_.resize(std::max<size_t>(staging_.size(), 1));
     std::vector<std::byte>& raw = staging_[0].raw;
     const uint64_t e = dtype_info(entry->dtype).block_bytes;
@@ -208,7 +282,8 @@ class Loader {
       TRY_STATUS(r_.checkpoint->read(*entry, done, raw));
       // Packed bytes may be stored under another type (quant_storage): they stay bytes.
       const bool bytes = plane == Plane::kCodes;
-      TRY_STATUS(quant::pack_plane(to, plane, bytes ? DType::kU8 : entry->dtype, raw, first + (bytes ? done : done / e)));
+      TRY_STATUS(
+          quant::pack_plane(to, plane, bytes ? DType::kU8 : entry->dtype, raw, first + (bytes ? done : done / e)));
       done += n;
     }
     return {};
@@ -218,6 +293,9 @@ class Loader {
   const Log& log_;
   WeightStore store_;
   std::vector<quant::MutablePackedMatrix> targets_;
+  std::vector<bool> on_disk_;                       // by tensor
+  std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
+  std::optional<OffloadFolder> offload_;
   std::vector<Staging> staging_;
 };
 

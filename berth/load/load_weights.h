@@ -1,11 +1,14 @@
-// load/load_weights.h — carries out a plan: every tensor from the checkpoint into its device's arena, quantized on the way.
+// load/load_weights.h — carries out a plan: every tensor from the checkpoint into its device's arena, quantized on the
+// way.
 //
 // One pass, in parallel: a tensor's rows are produced in chunks of a few MiB as its recipe says, converted, and written
-// where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size; there is
-// never a mapping of the file and a copy of it.
+// where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size; there
+// is never a mapping of the file and a copy of it.
 //
 // Start reading at: load_weights.
 #pragma once
+
+#include <string>
 
 #include "berth/base/log.h"
 #include "berth/base/thread_pool.h"
@@ -28,10 +31,12 @@ struct LoadRequest {
   ThreadPool* pool = nullptr;
   // What floats are rounded to before they are quantized (numerics of the result depend on it): the model's dtype.
   DType quantize_from = DType::kBF16;
+  std::string offload_folder;  // "" = none
 };
 
-// Errors: kDoesNotFit (an arena), kIo (short read, file changed), kCorruptData (NaN weight or scale: tensor, row, column),
-// kUnsupported (a device kind this build cannot run), kCancelled.
+// Errors: kInvalidArgument (an offload folder is needed), kDoesNotFit (an arena), kIo (short read, file changed, disk
+// full), kCorruptData (NaN weight or scale: tensor, row, column), kUnsupported (a device kind this build cannot run),
+// kCancelled.
 Result<WeightStore> load_weights(const LoadRequest& request, const Log& log);
 
 }  // namespace berth::load

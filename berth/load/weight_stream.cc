@@ -18,7 +18,9 @@
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
+#include "berth/base/thread_pool.h"
 #include "berth/device/stream.h"
+#include "berth/load/fill_matrix.h"
 #include "berth/quant/row_slice.h"
 
 namespace berth::load {
@@ -26,9 +28,12 @@ namespace {
 
 using quant::Plane;
 
-constexpr size_t kSlots = 16;                     // pieces in the buffers at once
-constexpr int32_t kVectors = -1;                  // StreamPiece::tensor: all vectors of the stage's unit
+constexpr size_t kSlots = 16;     // pieces in the buffers at once
+constexpr int32_t kVectors = -1;  // StreamPiece::tensor: all vectors of the stage's unit
 constexpr size_t kNone = static_cast<size_t>(-1);
+constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // one request to the disk
+constexpr uint64_t kPassBytes = uint64_t{8} << 20;  // most that passes through host memory at once
+constexpr int kReaders = 4;                         // requests to the disk at once
 
 }  // namespace
 
@@ -56,7 +61,7 @@ struct WeightStream::State {
   struct Stage {
     StreamStage what;
     size_t pool = 0;
-    bool from_top = false;            // set when its unit opens
+    bool from_top = false;                           // set when its unit opens
     std::optional<std::vector<StreamPiece>> script;  // in which order it used its pieces the last time
   };
   struct Unit {  // opened and not closed
@@ -67,6 +72,12 @@ struct WeightStream::State {
   StreamParts parts;
   std::vector<std::vector<Stage>> modes;
   std::vector<Pool> pools;
+  size_t host_pool = kNone;
+
+  // The filling thread's own.
+  std::unique_ptr<ThreadPool> readers;  // null: nothing is on the disk
+  std::vector<Staging> no_staging;
+  std::vector<float> values;  // a vector from the disk
 
   // What follows is shared with the filling thread.
   mutable std::mutex mutex;
@@ -80,9 +91,9 @@ struct WeightStream::State {
 
   // The computing thread's own.
   size_t mode = 0, stage = 0, last_stage = 0;
-  size_t announced = 0;        // stages before it are announced
+  size_t announced = 0;            // stages before it are announced
   bool vectors_announced = false;  // ... and of this one its vectors
-  size_t held = kNone;         // slot of the matrix in use
+  size_t held = kNone;             // slot of the matrix in use
   std::vector<Unit> open;
   std::vector<const float*> vectors;  // by tensor
   std::vector<StreamPiece> recording;
@@ -108,6 +119,10 @@ struct WeightStream::State {
   std::optional<uint64_t> room(size_t pool, uint64_t bytes, bool from_top, bool at_the_end) const;
   Status fill(const Request& r, const Slot& slot, const quant::RowSlice& slice);
   Status bring(Pool& pool, std::byte* to, int32_t index, Plane plane, uint64_t begin, uint64_t bytes);
+  Status bring_from_disk(Pool& pool, std::byte* to, const FileTensor& from, Plane plane, uint64_t begin,
+                         uint64_t bytes);
+  Status bring_vector(Pool& pool, std::byte* to, const FileTensor& from, uint64_t bytes);
+  Result<size_t> pass_through(uint64_t bytes);
 };
 
 // --- creation
@@ -118,8 +133,12 @@ Status WeightStream::State::create() {
     pool.on = p.on;
     TRY(pool.buffer, p.on->arena().allocate(p.bytes, device::Tag::kStaging));
     TRY(pool.copies, p.on->make_stream());
+    if (p.on->kind() == machine::DeviceKind::kCpu) host_pool = pools.size();
     pools.push_back(std::move(pool));
   }
+  for (size_t t = 0; t < parts.tensor_count; ++t)
+    if (tensor(static_cast<int32_t>(t)).file != nullptr && readers == nullptr)
+      readers = std::make_unique<ThreadPool>(kReaders);
   for (const auto& list : parts.modes) {
     std::vector<Stage> made;
     for (const StreamStage& s : list) {
@@ -191,7 +210,8 @@ void WeightStream::State::release_held() {
 
 // Waits for the next request, which should be `piece`; its slot.
 size_t WeightStream::State::use_next(std::unique_lock<std::mutex>& lock, const StreamPiece& piece) {
-  const bool as_announced = next_use < end_request() && request(next_use).piece == piece && request(next_use).stage == stage;
+  const bool as_announced =
+      next_use < end_request() && request(next_use).piece == piece && request(next_use).stage == stage;
   if (!as_announced) {
     drop_ahead(lock);
     push(piece, stage);
@@ -288,7 +308,8 @@ void WeightStream::end(size_t stage) {
   State::Stage& done = s.current();
   if (!done.what.routed && !done.script) done.script = s.recording;
   if (done.what.closes) {
-    const auto unit = std::find_if(s.open.begin(), s.open.end(), [&](const State::Unit& u) { return u.unit == done.what.unit; });
+    const auto unit =
+        std::find_if(s.open.begin(), s.open.end(), [&](const State::Unit& u) { return u.unit == done.what.unit; });
     CHECK(unit != s.open.end());
     s.slots[unit->slot] = State::Slot();
     s.open.erase(unit);
@@ -324,7 +345,8 @@ std::optional<uint64_t> WeightStream::State::room(size_t pool, uint64_t bytes, b
   if (bytes > size) return std::nullopt;
   const auto blocking = [&](uint64_t at) -> const Slot* {
     for (const Slot& s : slots)
-      if (s.state != SlotState::kFree && s.pool == pool && s.bytes > 0 && at < s.begin + s.bytes && s.begin < at + bytes)
+      if (s.state != SlotState::kFree && s.pool == pool && s.bytes > 0 && at < s.begin + s.bytes &&
+          s.begin < at + bytes)
         return &s;
     return nullptr;
   };
@@ -368,21 +390,83 @@ bool WeightStream::State::place(const Request& r, Slot& slot, quant::RowSlice& s
   slot.bytes = bytes;
   slot.piece = r.piece;
   slot.row_begin = slice.row_begin;
-  if (r.piece.tensor != kVectors) slot.matrix = quant::bind_planes(slice.layout, static_cast<const std::byte*>(pool.buffer.data()) + *at);
+  if (r.piece.tensor != kVectors)
+    slot.matrix = quant::bind_planes(slice.layout, static_cast<const std::byte*>(pool.buffer.data()) + *at);
   return true;
 }
 
-Status WeightStream::State::bring(Pool& pool, std::byte* to, int32_t index, Plane plane, uint64_t begin, uint64_t bytes) {
-  if (bytes == 0) return {};
+Status WeightStream::State::bring(Pool& pool, std::byte* to, int32_t index, Plane plane, uint64_t begin,
+                                  uint64_t bytes) {
   const HeldTensor& from = tensor(index);
+  if (from.file != nullptr && from.file->is_vector()) return bring_vector(pool, to, *from.file, bytes);
+  if (from.file != nullptr) return bring_from_disk(pool, to, *from.file, plane, begin, bytes);
   parts.devices->count(from.device->map_name(), pool.on->map_name(), device::Cargo::kWeights, bytes);
   return pool.copies->queue_from_host(to, from.matrix.planes[static_cast<size_t>(plane)] + begin, bytes);
+}
+
+// Room in the host's buffer for a while; its slot.
+Result<size_t> WeightStream::State::pass_through(uint64_t bytes) {
+  std::unique_lock lock(mutex);
+  size_t slot = kNone;
+  std::optional<uint64_t> at;
+  changed.wait(lock, [&] {
+    if (stop) return true;
+    for (slot = 0; slot < kSlots && slots[slot].state != SlotState::kFree; ++slot) continue;
+    at = room(host_pool, bytes, pools[host_pool].from_top, false);
+    return slot < kSlots && at.has_value();
+  });
+  if (stop) return Error(ErrorCode::kCancelled, "streaming weights was interrupted");
+  Slot& s = slots[slot];
+  s.state = SlotState::kLoading;
+  s.pool = host_pool;
+  s.begin = *at;
+  s.bytes = bytes;
+  return slot;
+}
+
+Status WeightStream::State::bring_from_disk(Pool& pool, std::byte* to, const FileTensor& from, Plane plane,
+                                            uint64_t begin, uint64_t bytes) {
+  const auto read = [&](std::byte* out, uint64_t first, uint64_t count) {
+    return for_pieces(*readers, static_cast<int64_t>(ceil_div(count, kReadBytes)), no_staging,
+                      [&](int64_t i, Staging&) {
+                        const uint64_t at = static_cast<uint64_t>(i) * kReadBytes;
+                        return from.read(plane, first + at, {out + at, std::min(kReadBytes, count - at)});
+                      });
+  };
+  parts.devices->count("disk", "cpu", device::Cargo::kWeights, bytes);
+  if (pool.on->kind() == machine::DeviceKind::kCpu) return read(to, begin, bytes);
+  parts.devices->count("cpu", pool.on->map_name(), device::Cargo::kWeights, bytes);
+  const uint64_t most = std::min({bytes, kPassBytes, pools[host_pool].buffer.size_bytes() / 2});
+  TRY(const size_t slot, pass_through(most));
+  std::byte* const host = pools[host_pool].buffer.data() + slots[slot].begin;
+  Status status;
+  for (uint64_t done = 0; done < bytes && status; done += most) {
+    const uint64_t n = std::min(most, bytes - done);
+    status = read(host, begin + done, n);
+    if (status) status = pool.copies->queue_from_host(to + done, host, n);
+    if (status) status = pool.copies->wait();
+  }
+  const std::lock_guard lock(mutex);
+  slots[slot] = Slot();
+  changed.notify_all();
+  return status;
+}
+
+Status WeightStream::State::bring_vector(Pool& pool, std::byte* to, const FileTensor& from, uint64_t bytes) {
+  values.resize(bytes / sizeof(float));
+  TRY_STATUS(from.read_vector(values));
+  parts.devices->count("disk", "cpu", device::Cargo::kWeights, bytes);
+  if (pool.on->kind() != machine::DeviceKind::kCpu)
+    parts.devices->count("cpu", pool.on->map_name(), device::Cargo::kWeights, bytes);
+  TRY_STATUS(pool.copies->queue_from_host(to, reinterpret_cast<const std::byte*>(values.data()), bytes));
+  return pool.copies->wait();
 }
 
 Status WeightStream::State::fill(const Request& r, const Slot& slot, const quant::RowSlice& slice) {
   Pool& pool = pools[slot.pool];
   std::byte* const base = pool.buffer.data() + slot.begin;
-  const auto bring_planes = [&](std::byte* to, int32_t index, const quant::PackedLayout& whole, const quant::RowSlice& part) -> Status {
+  const auto bring_planes = [&](std::byte* to, int32_t index, const quant::PackedLayout& whole,
+                                const quant::RowSlice& part) -> Status {
     for (int p = 0; p < quant::kPlaneCount; ++p) {
       const auto plane = static_cast<Plane>(p);
       const quant::PlaneLayout& bytes = part.layout.plane(plane);

@@ -1,9 +1,10 @@
 // load/weight_stream.h — weights brought to where they compute, for each use, ahead of it: the access mode `stream`.
 //
-// A streamed unit's weights stay where they are stored. Pieces of them (a matrix, one expert's matrix of a bank, all of
-// a unit's vectors) are copied into a staging buffer in the computing device's arena by a background thread, in the
-// order in which the pass will use them; what has been used makes room for the next. The buffer is as large as the plan
-// says, two grains of the largest unit streamed there: while one matrix is computed from, the next one arrives.
+// A streamed unit's weights stay where they are stored, in host memory or on the disk. Pieces of them (a matrix, one
+// expert's matrix of a bank, all of a unit's vectors) are copied into a staging buffer in the computing device's arena
+// by a background thread, in the order in which the pass will use them; what has been used makes room for the next. The
+// buffer is as large as the plan says, two grains of the largest unit streamed there: while one matrix is computed
+// from, the next one arrives. What goes from the disk to an accelerator passes through the host's staging buffer.
 //
 // The order of use is learned: the first pass through a stage asks for its pieces one by one, later passes find them
 // ahead. Routed stages (expert banks) say which experts they want when they know. Should a pass ask for another piece
@@ -60,7 +61,7 @@ struct StreamParts {
     device::Device* on = nullptr;
     uint64_t bytes = 0;  // DeviceUse::staging_bytes
   };
-  std::vector<Pool> pools;  // one for each device that stages compute on
+  std::vector<Pool> pools;  // one for each device that stages compute on; the cpu's also for what passes through it
 };
 
 class WeightStream {

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "berth/arch/model_spec.h"
@@ -83,7 +84,8 @@ struct ForwardState {
   }
 };
 
-// Collects the matrices that read one input, then computes them: in one call, or as they arrive where they are streamed.
+// Collects the matrices that read one input, then computes them: in one call, or as they arrive where they are
+// streamed.
 class Linears {
  public:
   explicit Linears(const ForwardState& pass) : pass_(pass), jobs_(pass.linear_jobs), weights_(pass.linear_weights) {
@@ -116,7 +118,12 @@ class Linears {
       // Jobs on one matrix are done while it is there; of a bank, each on its expert's.
       const load::HeldTensor& weight = *weights_[i];
       size_t end = i + 1;
-      while (!weight.bank && end < jobs_.size() && weights_[end] == &weight) ++end;
+      for (size_t j = end; j < jobs_.size() && !weight.bank; ++j) {
+        if (weights_[j] != &weight) continue;
+        std::swap(jobs_[j], jobs_[end]);
+        std::swap(weights_[j], weights_[end]);
+        ++end;
+      }
       const load::StreamPiece piece = weight.bank
                                           ? load::StreamPiece{weight.index, jobs_[i].row_begin, jobs_[i].row_count}
                                           : load::StreamPiece{weight.index, 0, weight.matrix.rows};

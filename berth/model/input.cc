@@ -11,6 +11,14 @@ namespace berth::model {
 
 using arch::Role;
 
+Status Model::State::gather(const DeviceState& at, const load::HeldTensor& table, std::span<const int32_t> rows_of,
+                            float* out, int64_t width) {
+  uint64_t read_bytes = 0;
+  TRY_STATUS(table_rows.gather(at.context, table, rows_of, out, width, read_bytes));
+  if (read_bytes > 0) parts.devices->count("disk", "cpu", device::Cargo::kRows, read_bytes);
+  return {};
+}
+
 Status Model::State::make_input(size_t on_index) {
   const arch::ModelSpec& m = spec();
   const ForwardState p = pass();
@@ -23,7 +31,7 @@ Status Model::State::make_input(size_t on_index) {
   // Gathered where the table is; the rows enter `hidden`, or `embedded` where they are narrower.
   const sizing::Slice& entry = projected ? input_layout.embedded : input_layout.hidden;
   float* gathered = embedding_on == on_index ? on.at(entry) : at.at(table_layout.hidden);
-  kernel::gather_rows(at.context, embedding->matrix, ids, gathered, width);
+  TRY_STATUS(gather(at, *embedding, ids, gathered, width));
   if (m.embedding_scale != 1)
     kernel::scale(at.context, gathered, width, static_cast<float>(m.embedding_scale), rows, width);
   if (embedding_on != on_index)
@@ -42,9 +50,9 @@ Status Model::State::make_input(size_t on_index) {
         table_ids.push_back(static_cast<int32_t>(range.position + r + m.position_offset));
     float* positions = on.at(input_layout.positions);
     const load::HeldTensor& table = p.need(Role::kPositionEmbedding, -1);
-    kernel::gather_rows(on.context, table.matrix, table_ids, positions, n);
-    if (table.device != on.device)  // only the rows cross over
-      parts.devices->count(table.device->map_name(), on.device->map_name(), device::Cargo::kRows,
+    TRY_STATUS(gather(on, table, table_ids, positions, n));
+    if (table.device != on.device && on.device->kind() != machine::DeviceKind::kCpu)  // only the rows cross over
+      parts.devices->count("cpu", on.device->map_name(), device::Cargo::kRows,
                            static_cast<uint64_t>(rows * n) * sizeof(float));
     kernel::add_residual(on.context, hidden, n, positions, n, 1, rows, n);
   }
@@ -83,7 +91,7 @@ Status Model::State::make_per_layer(size_t on_index) {
     const int64_t count = std::min(sizing::kPerLayerRows, rows - first);
     table_ids.clear();
     for (int64_t r = 0; r < count; ++r) table_ids.push_back(row_of(ids[static_cast<size_t>(first + r)]));
-    kernel::gather_rows(at.context, table.matrix, table_ids, gathered, all);
+    TRY_STATUS(gather(at, table, table_ids, gathered, all));
     kernel::scale(at.context, gathered, all, static_cast<float>(ple.table_scale), count, all);
     if (gathered != arrived)
       TRY_STATUS(parts.devices->copy(*on.device, reinterpret_cast<std::byte*>(arrived), *at.device,

@@ -17,8 +17,8 @@
 namespace berth::model {
 
 ForwardState Model::State::pass() {
-  return {spec(),         *parts.weights, kv,            ranges, rope_rows, alibi_slopes, attention_jobs, linear_jobs,
-          linear_weights, expert_pieces,  share, rows, stage_stream};
+  return {spec(),         *parts.weights, kv,    ranges, rope_rows,   alibi_slopes, attention_jobs, linear_jobs,
+          linear_weights, expert_pieces,  share, rows,   stage_stream};
 }
 
 Status Model::State::check(std::span<const BatchItem> items) const {
@@ -135,7 +135,8 @@ void Model::State::start_stream(std::span<const BatchItem> items) {
   stage_stream = nullptr;
   if (stream == nullptr) return;
   // Without wanted logits nothing runs from where only their rows do.
-  const bool wanted = std::any_of(items.begin(), items.end(), [](const BatchItem& i) { return i.logits != LogitRows::kNone; });
+  const bool wanted =
+      std::any_of(items.begin(), items.end(), [](const BatchItem& i) { return i.logits != LogitRows::kNone; });
   const size_t end = wanted ? steps.size() : std::min(narrow_step, steps.size() - 1);
   size_t stages = 0;
   for (size_t s = 0; s < end; ++s)
@@ -190,7 +191,7 @@ Status Model::State::run_step(Step& step, size_t& at) {
   at = this->on(step);
   DeviceState& on = devices[at];
   const int32_t stage = step.stage[mode];
-  if (step.kind == StepKind::kHead) return {};  // head() computes, if logits are wanted
+  if (step.kind == StepKind::kHead) return {};      // head() computes, if logits are wanted
   if (&step != &steps.front()) begin_stage(stage);  // the first one began with the input
   const ForwardState p = pass();
   if (spec().per_layer_embedding.dim > 0) TRY_STATUS(bring_per_layer(at));
@@ -297,6 +298,8 @@ Status Model::State::run_pass(std::span<const BatchItem> items, LogitsCallback o
   int64_t tokens = 0;
   for (const BatchItem& item : items) tokens += static_cast<int64_t>(item.tokens.size());
   mode = tokens > static_cast<int64_t>(items.size()) ? kPrefill : kDecode;
+  parts.devices->set_decoding(mode == kDecode);
+  if (mode == kDecode) ++decode_steps;
   Status status = run_chain(items, false);
   if (status) status = head(items, on_logits);
   if (!status) {
@@ -432,6 +435,7 @@ int64_t Model::keepable(int32_t sequence, int64_t common, int64_t prompt_length)
 }
 
 int64_t Model::max_rows() const { return state_->max_rows; }
+int64_t Model::decode_steps() const { return state_->decode_steps; }
 KvCache& Model::kv() { return state_->kv; }
 std::span<std::byte> Model::workspace(const device::Device& on) {
   for (const DeviceState& d : state_->devices)

@@ -74,6 +74,8 @@ class Model {
   int64_t keepable(int32_t sequence, int64_t common, int64_t prompt_length) const;
 
   int64_t max_rows() const;
+  // Passes so far that were one token of each item: what DeviceSet counted as decoding belongs to them.
+  int64_t decode_steps() const;
   KvCache& kv();
   // The workspace on a device, empty where nothing is computed there; its content means nothing between passes. For
   // tests that measure how much of it a run touches.

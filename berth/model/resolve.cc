@@ -18,6 +18,8 @@ namespace {
 using arch::Role;
 using sizing::UnitKind;
 
+const std::string kHost = "cpu";
+
 kernel::RopeScaling scaling_of(arch::RopeScaling scaling) {
   switch (scaling) {
     case arch::RopeScaling::kDefault:
@@ -181,7 +183,9 @@ Status Model::State::resolve() {
     const sizing::Unit& unit = table.units[u];
     const plan::PlacedUnit& placed = parts.plan->units[u];
     const bool is_table = static_cast<int32_t>(u) >= table.chain_size;
-    TRY(const size_t on, device_state(is_table ? placed.device : placed.computed_on));
+    // Rows of a table on the disk are gathered by the host.
+    const std::string& gathers = placed.device == "disk" ? kHost : placed.device;
+    TRY(const size_t on, device_state(is_table ? gathers : placed.computed_on));
     workspace.resize(devices.size(), 0);
     workspace[on] = std::max(workspace[on], unit.workspace_bytes);
     if (!is_table) {
@@ -248,15 +252,22 @@ Status Model::State::resolve_stream() {
       const plan::PlacedUnit& placed = parts.plan->units[u];
       device::Device* on = devices[step.on[m]].device;
       if (placed.device == on->map_name()) return -1;
-      const plan::DeviceUse* use = parts.plan->device(on->map_name());
-      const uint64_t staging = use == nullptr ? 0 : use->staging_bytes, needed = 2 * parts.units->units[u].grain_bytes;
-      if (needed > staging)
-        return Error(ErrorCode::kInvalidArgument,
-                     fmt::format("the plan streams {} to device {} and keeps {} bytes for that; {} are needed",
-                                 quoted(placed.path), on->map_name(), staging, needed),
-                     {"Plan again (--replan)."});
-      if (std::none_of(stream_parts.pools.begin(), stream_parts.pools.end(), [&](const auto& p) { return p.on == on; }))
-        stream_parts.pools.push_back({on, staging});
+      const auto add_pool = [&](device::Device* d) -> Status {
+        const plan::DeviceUse* use = parts.plan->device(d->map_name());
+        const uint64_t staging = use == nullptr ? 0 : use->staging_bytes,
+                       needed = 2 * parts.units->units[u].grain_bytes;
+        if (needed > staging)
+          return Error(ErrorCode::kInvalidArgument,
+                       fmt::format("the plan streams {} to device {} and keeps {} bytes for that there; {} are needed",
+                                   quoted(placed.path), d->map_name(), staging, needed),
+                       {"Plan again (--replan)."});
+        if (std::none_of(stream_parts.pools.begin(), stream_parts.pools.end(),
+                         [&](const auto& p) { return p.on == d; }))
+          stream_parts.pools.push_back({d, staging});
+        return {};
+      };
+      TRY_STATUS(add_pool(on));
+      if (placed.device == "disk") TRY_STATUS(add_pool(&parts.devices->cpu()));
       load::StreamStage stage;
       stage.unit = step.unit;
       stage.on = on;
@@ -295,7 +306,8 @@ void Model::State::resolve_copies() {
         if (step.layer < 0 ||
             spec().layers[static_cast<size_t>(step.layer)].attention.kv_source_layer != static_cast<int32_t>(l))
           continue;
-        if (devices[step.on[kDecode]].device != d || step.kind == StepKind::kMlp || step.kind == StepKind::kExpertBank) continue;
+        if (devices[step.on[kDecode]].device != d || step.kind == StepKind::kMlp || step.kind == StepKind::kExpertBank)
+          continue;
         copies[l].push_back({step.on[kDecode], step.layout});
         break;
       }

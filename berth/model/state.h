@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "berth/kernel/rope.h"
+#include "berth/load/table_rows.h"
 #include "berth/model/forward_state.h"
 #include "berth/model/model.h"
 
@@ -87,6 +88,7 @@ struct Model::State {
   std::unique_ptr<load::WeightStream> stream;  // null: everything computes where it is stored
   load::WeightStream* stage_stream = nullptr;  // the same while a streamed unit runs
   Mode mode = kDecode;                         // of the pass
+  int64_t decode_steps = 0;
   std::vector<RowRange> ranges;
   std::vector<int64_t> prompt_lengths;  // per range
   std::vector<int32_t> ids;             // of the pass
@@ -98,6 +100,7 @@ struct Model::State {
   size_t embedding_on = 0, per_layer_on = 0;
   sizing::WorkspaceLayout table_layout, input_layout;
   const load::HeldTensor* embedding = nullptr;
+  load::TableRows table_rows;
   std::vector<bool> per_layer_here;  // per device: its copy of the per-layer embeddings is this pass's
   // By mode and device: layers [first, last) there.
   std::array<std::vector<std::vector<std::pair<int32_t, int32_t>>>, kModes> per_layer_runs;
@@ -142,6 +145,8 @@ struct Model::State {
   Status run_over_border(std::span<const BatchItem> items, LogitsCallback on_logits);
 
   // input.cc
+  Status gather(const DeviceState& at, const load::HeldTensor& table, std::span<const int32_t> rows_of, float* out,
+                int64_t width);
   Status make_input(size_t on);
   Status make_per_layer(size_t on);
   Status bring_per_layer(size_t on);

@@ -34,7 +34,8 @@ TEST(RowSlice, DecodesToTheSameRowsAsTheWhole) {
       // Small exponents whatever the plane's type is, so that nothing is NaN.
       for (uint64_t i = 0; i < whole->total_bytes; ++i) memory.data()[i] = static_cast<std::byte>(i * 37 % 56);
       const PackedMatrix matrix = bind_planes(*whole, static_cast<const std::byte*>(memory.data()));
-      for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{0, 700}, {0, 1}, {699, 1}, {130, 77}, {256, 256}}) {
+      for (const auto& [begin, count] :
+           {std::pair<int64_t, int64_t>{0, 700}, {0, 1}, {699, 1}, {130, 77}, {256, 256}}) {
         const RowSlice slice = row_slice(*whole, begin, count);
         ASSERT_LE(slice.row_begin, begin);
         ASSERT_GE(slice.row_begin + slice.layout.rows, begin + count);

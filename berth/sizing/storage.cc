@@ -21,9 +21,12 @@ bool is_plain_float(DType dtype) {
 
 StoredFormat float_format(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return {Codec::kF16};
-    case DType::kBF16: return {Codec::kBF16};
-    default: return {Codec::kF32};
+    case DType::kF16:
+      return {Codec::kF16};
+    case DType::kBF16:
+      return {Codec::kBF16};
+    default:
+      return {Codec::kF32};
   }
 }
 
@@ -84,6 +87,39 @@ std::optional<TensorStorage> counted_storage(const TensorSpec& tensor) {
   return out;
 }
 
+// Whether the checkpoint's own bytes are what memory needs (load/file_tensor.h reads them). Vectors are small: those
+// are converted on every read.
+bool used_in_file(const TensorSpec& tensor, const TensorStorage& storage) {
+  if (tensor.kind == TensorKind::kVector) return true;
+  const std::vector<arch::Source>& sources = tensor.recipe.sources;
+  if (storage.quantized_on_load || tensor.recipe.add_one) return false;
+  for (const arch::Source& s : sources)
+    if (s.transposed) return false;
+  for (const arch::Segment& s : tensor.recipe.segments)
+    if (s.stride != 1 && s.count > 1) return false;
+  const auto all_plain = [&](DType dtype) {
+    for (const arch::Source& s : sources)
+      if (s.storage != SourceStorage::kPlain || s.dtype != dtype) return false;
+    return true;
+  };
+  const bool whole = sources.size() == 1 && tensor.recipe.segments.empty() && sources[0].slice < 0;
+  switch (storage.layout.format.codec) {
+    case Codec::kF32:
+      return all_plain(DType::kF32);
+    case Codec::kBF16:
+      return all_plain(DType::kBF16);
+    case Codec::kF16:
+      return all_plain(DType::kF16);
+    case Codec::kInt8Row:
+      return whole && sources[0].storage == SourceStorage::kBnbInt8;
+    case Codec::kNF4:
+    case Codec::kFP4:
+      return whole && sources[0].storage == SourceStorage::kBnb4;
+    default:
+      return false;
+  }
+}
+
 Result<TensorStorage> storage_of(const TensorSpec& tensor, const StorageRequest& request) {
   if (auto counted = counted_storage(tensor)) return *counted;
   TensorStorage out;
@@ -110,6 +146,7 @@ Result<TensorStorage> storage_of(const TensorSpec& tensor, const StorageRequest&
   }
   out.layout = *std::move(layout);
   out.bytes = out.layout.total_bytes;
+  out.in_file = used_in_file(tensor, out);
   return out;
 }
 

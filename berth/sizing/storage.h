@@ -1,8 +1,8 @@
 // sizing/storage.h — in which format every tensor of a model is held in memory, and how many bytes that is.
 //
 // A storage format is a property of the tensor and never of the place (numerics.md 4). It follows from what the
-// checkpoint stores and from what was asked for (dtype, 4 or 8 bit); which modules 4 and 8 bit replace is decided before
-// (arch/quantize_rules.h) and handed in.
+// checkpoint stores and from what was asked for (dtype, 4 or 8 bit); which modules 4 and 8 bit replace is decided
+// before (arch/quantize_rules.h) and handed in.
 //
 // Start reading at: choose_storage.
 #pragma once
@@ -24,11 +24,12 @@ struct StorageRequest {
 };
 
 struct TensorStorage {
-  quant::PackedLayout layout;     // vectors: f32 [1, cols]; an alias: the layout of its target
-  uint64_t bytes = 0;             // layout.total_bytes; 0 for an alias
-  bool quantized_on_load = false; // the file has it wider
-  bool from_block_format = false; // ... and had to be dequantized first (GGUF block formats): said to the user
-  bool counted_only = false;      // AWQ, GPTQ, NVFP4...: bytes as in the file, no layout; ModelSpec::unsupported says so
+  quant::PackedLayout layout;      // vectors: f32 [1, cols]; an alias: the layout of its target
+  uint64_t bytes = 0;              // layout.total_bytes; 0 for an alias
+  bool quantized_on_load = false;  // the file has it wider
+  bool from_block_format = false;  // ... and had to be dequantized first (GGUF block formats): said to the user
+  bool in_file = false;            // on the disk it can stay in the checkpoint: planes there are as in memory
+  bool counted_only = false;  // AWQ, GPTQ, NVFP4...: bytes as in the file, no layout; ModelSpec::unsupported says so
 };
 
 // One entry per spec.tensors. Errors: kUnsupported naming tensor and type where a stored type cannot run (Q2_K...),

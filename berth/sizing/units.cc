@@ -58,7 +58,9 @@ uint64_t widest_expert(const arch::TensorSpec& t, const TensorStorage& s) {
 // What moves when the tensor is brought over: its planes, for a bank those of `experts` matrices.
 uint64_t moved_bytes(const arch::TensorSpec& t, const TensorStorage& s, uint64_t experts) {
   if (s.counted_only) return s.bytes;
-  if (t.kind != TensorKind::kBank) return quant::plane_bytes(s.layout);
+  // Altup's router is asked twice, with other matrices in between.
+  const uint64_t uses = t.role == Role::kAltUpRouter ? 2 : 1;
+  if (t.kind != TensorKind::kBank) return uses * quant::plane_bytes(s.layout);
   return experts * quant::plane_bytes(quant::row_slice(s.layout, 0, t.rows).layout);
 }
 
@@ -186,9 +188,7 @@ class UnitMaker {
       unit.flops += 2 * elements * static_cast<uint64_t>(shape_.batch);
       unit.prefill_flops += 2 * elements * static_cast<uint64_t>(rows);
     }
-    if (s.quantized_on_load || t.recipe.add_one || t.recipe.sources.empty() || t.recipe.sources[0].transposed ||
-        t.recipe.sources.size() > 1)
-      unit.disk_bytes += s.bytes;
+    if (!s.in_file) unit.disk_bytes += s.bytes;
     if (std::find(unit.paths.begin(), unit.paths.end(), t.module) == unit.paths.end()) unit.paths.push_back(t.module);
   }
 

@@ -1,8 +1,8 @@
 // sizing/units.h — the units a planner places, in execution order, with their bytes and costs (planner.md 1).
 //
 // Units are the smallest things that may be placed: per layer attention and MLP (or router and shared experts, then the
-// expert bank), a whole layer where both run from one norm (parallel blocks) or the target cannot cut it, final norm and
-// head, and the tables (embedding, per-layer embeddings). Tied tensors are one unit.
+// expert bank), a whole layer where both run from one norm (parallel blocks) or the target cannot cut it, final norm
+// and head, and the tables (embedding, per-layer embeddings). Tied tensors are one unit.
 //
 // Start reading at: UnitTable, then make_units.
 #pragma once
@@ -42,17 +42,17 @@ struct Unit {
   uint64_t grain_bytes = 0;          // g: the largest matrix (one expert's in a bank) and all of the unit's vectors
   uint64_t vector_bytes = 0;         // of those, its vectors: norms, biases
   uint64_t moved_bytes = 0;          // weight bytes that one decode step moves where the unit is streamed
-  uint64_t disk_bytes = 0;           // what living on disk costs beyond the checkpoint: 0 where its file is used as it is
+  uint64_t disk_bytes = 0;  // what living on disk costs beyond the checkpoint: 0 where its file is used as it is
   // tables only
-  int32_t consumer = -1;             // unit that its rows enter
-  uint64_t row_bytes = 0;            // as stored, per row
-  int32_t stored_with = -1;          // >= 0: the table is this unit's matrix (tied head); no bytes of its own
+  int32_t consumer = -1;     // unit that its rows enter
+  uint64_t row_bytes = 0;    // as stored, per row
+  int32_t stored_with = -1;  // >= 0: the table is this unit's matrix (tied head); no bytes of its own
 };
 
 struct UnitTable {
-  std::vector<Unit> units;       // chain in execution order, then tables
-  int32_t chain_size = 0;        // units[0 .. chain_size) run; the rest are tables
-  uint64_t logits_bytes = 0;     // b * 4 * V: from the head to the host, one decode step
+  std::vector<Unit> units;              // chain in execution order, then tables
+  int32_t chain_size = 0;               // units[0 .. chain_size) run; the rest are tables
+  uint64_t logits_bytes = 0;            // b * 4 * V: from the head to the host, one decode step
   uint64_t memory_footprint_bytes = 0;  // parameters as stored, each once
 };
 

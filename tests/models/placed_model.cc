@@ -1,7 +1,9 @@
 // tests/models/placed_model.cc — see placed_model.h.
 #include "placed_model.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 namespace berth::testing {
 
@@ -22,6 +24,24 @@ std::string shared_path(const std::string& name) {
   return std::string(shared != nullptr && *shared != 0 ? shared : BERTH_SOURCE_DIR "/../shared") + "/" + name;
 }
 
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "berth-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) != nullptr) path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+std::vector<std::string> TemporaryFolder::files() const {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_))
+    if (entry.is_regular_file()) out.push_back(entry.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 bool in_ci() {
   const char* value = std::getenv("CI");
   return value != nullptr && std::string(value) == "true";
@@ -35,7 +55,8 @@ Placement all_on_cpu(Isa isa) {
   return p;
 }
 
-Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement, const RunOptions& options) {
+Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement,
+                                                 const RunOptions& options) {
   auto out = std::make_unique<PlacedModel>();
   TRY(auto checkpoint, format::Checkpoint::open(path, Log{}));
   out->checkpoint = std::make_unique<format::Checkpoint>(std::move(checkpoint));
@@ -44,7 +65,9 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   sizing::StorageRequest request;
   if (options.quantize_to) {
     request.quantize_to = options.quantize_to;
-    request.quantizes = [](const arch::TensorSpec& t) { return t.kind == arch::TensorKind::kMatrix && t.role != arch::Role::kHead; };
+    request.quantizes = [](const arch::TensorSpec& t) {
+      return t.kind == arch::TensorKind::kMatrix && t.role != arch::Role::kHead;
+    };
   }
   TRY(out->storage, sizing::choose_storage(spec, request));
   sizing::RunShape shape = options.shape;
@@ -59,6 +82,7 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   }
   out->machine.devices.push_back(machine::default_cpu(uint64_t{16} << 30));
   out->machine.devices.back().kernels = placement.cpu_isa;
+  out->machine.devices.push_back(machine::default_disk(uint64_t{64} << 30));
   TRY(const machine::Budgets budgets, machine::device_budgets(out->machine));
   std::vector<plan::Assignment> assignments;
   for (size_t u = 0; u < out->units.units.size(); ++u) {
@@ -68,9 +92,15 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
     const auto device = out->machine.find(placement.device_of(held, held_index, out->units.units.size()));
     const bool table = static_cast<int32_t>(u) >= out->units.chain_size;
     auto computes = device;
-    if (placement.computed_on && !table) computes = out->machine.find(placement.computed_on(held, held_index, out->units.units.size()));
-    if (!device || !computes) return Error(ErrorCode::kInvalidArgument, "the placement names a device the machine lacks");
-    const auto access = table ? plan::Access::kGather : device == computes ? plan::Access::kCompute : plan::Access::kStream;
+    const bool on_disk = device && out->machine.devices[*device].kind == machine::DeviceKind::kDisk;
+    if (on_disk && !table) computes = out->machine.cpu();
+    if (placement.computed_on && !table)
+      computes = out->machine.find(placement.computed_on(held, held_index, out->units.units.size()));
+    if (!device || !computes)
+      return Error(ErrorCode::kInvalidArgument, "the placement names a device the machine lacks");
+    const auto access = table                ? plan::Access::kGather
+                        : device == computes ? plan::Access::kCompute
+                                             : plan::Access::kStream;
     assignments.push_back({*device, *computes, access, "by hand"});
   }
   plan::AssignRequest assign{&out->units, &out->machine, budgets.devices, shape, placement.name};
@@ -87,8 +117,10 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   load.devices = &out->devices;
   load.pool = out->pool.get();
   load.quantize_from = spec.dtype;
-  TRY(out->weights, load::load_weights(load, Log{}));
-  model::ModelParts parts{&spec, &out->units, &out->plan, &out->weights, &out->devices, out->pool.get(), options.numerics};
+  load.offload_folder = options.offload_folder;
+  TRY(out->weights, load::load_weights(load, options.log));
+  model::ModelParts parts{&spec,         &out->units,     &out->plan,      &out->weights,
+                          &out->devices, out->pool.get(), options.numerics};
   TRY(out->model, model::Model::create(parts));
   return out;
 }

@@ -25,9 +25,10 @@ struct Placement {
   std::vector<uint64_t> emulated_bytes;  // their memory; 8 GiB where not given
   Isa cpu_isa = best_isa();
   using DeviceOf = std::function<std::string(const sizing::Unit& unit, size_t index, size_t count)>;
-  DeviceOf device_of;    // stores: "cpu", "0"...
-  DeviceOf computed_on;  // the same where not given
+  DeviceOf device_of;           // stores: "cpu", "disk", "0"...
+  DeviceOf computed_on;         // where not given the same, for the disk the cpu
   bool stream_prefill = false;  // what computes on the cpu may be brought to an accelerator for a prompt
+  bool moves_weights() const { return computed_on != nullptr || stream_prefill; }
 };
 Placement all_on_cpu(Isa isa = best_isa());
 
@@ -36,6 +37,8 @@ struct RunOptions {
   kernel::Numerics numerics = kernel::Numerics::kExact;
   int threads = 1;
   std::optional<quant::StoredFormat> quantize_to;  // of every Linear but the head
+  std::string offload_folder;
+  Log log;
 };
 
 // Everything alive behind a Model.
@@ -52,10 +55,26 @@ struct PlacedModel {
   std::optional<model::Model> model;
 };
 
-Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement, const RunOptions& options);
+Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const Placement& placement,
+                                                 const RunOptions& options);
 
 // Logits of every position of `tokens` (sequence 0), [tokens, vocab] row by row.
 Result<std::vector<float>> all_logits(model::Model& model, const std::vector<int32_t>& tokens);
+
+// A new folder under the system's temporary one, removed with its content at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+  // Paths of all files in it, however deep, sorted.
+  std::vector<std::string> files() const;
+
+ private:
+  std::string path_;
+};
 
 // Folders of golden/models whose forward pass the engine has.
 const std::vector<std::string>& golden_models();
@@ -64,12 +83,12 @@ std::string shared_path(const std::string& name);  // BERTH_SHARED/name
 bool in_ci();                                      // CI=true: what is missing fails instead of being skipped
 
 // Skips the test by the file's name where it is not there; fails in CI.
-#define BERTH_NEEDS(path)                                                        \
-  do {                                                                           \
-    if (!::berth::path_exists(path)) {                                           \
-      if (::berth::testing::in_ci()) FAIL() << "CI needs " << (path);            \
-      GTEST_SKIP() << (path) << " is not there (BERTH_SHARED, BERTH_MODELS)";    \
-    }                                                                            \
+#define BERTH_NEEDS(path)                                                     \
+  do {                                                                        \
+    if (!::berth::path_exists(path)) {                                        \
+      if (::berth::testing::in_ci()) FAIL() << "CI needs " << (path);         \
+      GTEST_SKIP() << (path) << " is not there (BERTH_SHARED, BERTH_MODELS)"; \
+    }                                                                         \
   } while (false)
 
 }  // namespace berth::testing
