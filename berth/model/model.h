@@ -62,8 +62,9 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  // Runs the items' tokens, at most max_rows() altogether, with logits of at most the plan's wanted rows. Errors: kInvalidArgument (token id out of range, context
-  // full: names both numbers), kCorruptData (logits not finite: names the unit and position where it began).
+  // Runs the items' tokens, at most max_rows() altogether, with logits of at most the plan's wanted rows. Errors:
+  // kInvalidArgument (token id out of range, context full: names both numbers), kCorruptData (logits not finite: names
+  // the unit and position where it began).
   Status forward(std::span<const BatchItem> items, LogitsCallback on_logits);
 
   // The same in chunks of the plan's prefill chunk, one sequence.

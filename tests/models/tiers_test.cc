@@ -6,10 +6,13 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "berth/load/weight_stream.h"
 #include "berth/plan/traffic.h"
+#include "berth/quant/row_slice.h"
 #include "placed_model.h"
 
 namespace berth::testing {
@@ -160,6 +163,86 @@ INSTANTIATE_TEST_SUITE_P(All, MovedBytes,
                          ::testing::Values("llama", "qwen3_moe", "gpt_oss", "gpt_oss_mxfp4", "deepseek_v3",
                                            "gemma4_e2b", "gemma3n_text", "gpt2", "qwen3_next"),
                          [](const auto& i) { return std::string(i.param); });
+
+// The stream alone, used in ways that no forward pass does: another order every time, pieces not asked for, passes
+// abandoned. What it gives is always what is stored.
+TEST(WeightStreams, GiveWhatIsStoredInAnyOrderOfUse) {
+  for (const char* name : {"llama", "qwen3_moe", "gpt_oss_mxfp4"}) {
+    const std::string path = shared_path(std::string("golden/models/") + name);
+    BERTH_NEEDS(path);
+    auto placed = place_model(path, placed_as("cpu", 1, on_cpu), run_options());
+    ASSERT_TRUE(placed) << placed.error().message;
+    PlacedModel& m = **placed;
+    load::StreamParts parts;
+    parts.weights = &m.weights;
+    parts.devices = &m.devices;
+    parts.tensor_count = m.description.spec.tensors.size();
+    uint64_t staging = 0;
+    std::vector<load::StreamStage> stages;
+    const auto is = [&](int32_t t, arch::TensorKind kind) {
+      return m.description.spec.tensors[static_cast<size_t>(t)].kind == kind;
+    };
+    for (int32_t u = 0; u < m.units.chain_size; ++u) {
+      const sizing::Unit& unit = m.units.units[static_cast<size_t>(u)];
+      staging = std::max(staging, 2 * unit.grain_bytes);
+      load::StreamStage stage{.unit = u, .on = m.devices.find("0"), .opens = true, .closes = true};
+      stage.routed = unit.kind == UnitKind::kExpertBank;
+      for (const int32_t t : unit.tensors)
+        if (is(t, arch::TensorKind::kVector)) stage.vectors.push_back(t);
+      stages.push_back(std::move(stage));
+    }
+    parts.modes = {stages, {stages.rbegin(), stages.rend()}};
+    parts.pools = {{m.devices.find("0"), staging}};
+    auto stream = load::WeightStream::create(std::move(parts));
+    ASSERT_TRUE(stream) << stream.error().message;
+    uint64_t seed = 1;
+    const auto random = [&](uint64_t below) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      return (seed >> 33) % below;
+    };
+    int pieces = 0;
+    for (int pass = 0; pass < 120; ++pass) {
+      const size_t mode = random(2), count = 1 + random(stages.size());
+      const bool same_order = pass % 3 != 0;
+      (*stream)->start(mode, count);
+      for (size_t i = 0; i < count; ++i) {
+        const load::StreamStage& stage = mode == 0 ? stages[i] : stages[stages.size() - 1 - i];
+        (*stream)->begin(i);
+        for (const int32_t t : stage.vectors) {
+          const quant::PackedMatrix& held = m.weights.tensor(t).matrix;
+          ASSERT_EQ(std::memcmp((*stream)->vector(t), held.planes[0], quant::plane_bytes(quant::layout_of(held))), 0);
+        }
+        std::vector<load::StreamPiece> use;
+        for (const int32_t t : m.units.units[static_cast<size_t>(stage.unit)].tensors) {
+          const arch::TensorSpec& spec = m.description.spec.tensors[static_cast<size_t>(t)];
+          if (spec.kind == arch::TensorKind::kVector) continue;
+          if (spec.kind != arch::TensorKind::kBank) use.push_back({t, 0, m.weights.tensor(t).matrix.rows});
+          for (int32_t e = 0; spec.kind == arch::TensorKind::kBank && e < spec.experts; ++e)
+            if (random(2) == 0) use.push_back({t, e * spec.rows, spec.rows});
+        }
+        if (stage.routed) (*stream)->route(use);
+        if (!same_order)
+          for (size_t k = use.size(); k > 1; --k) std::swap(use[k - 1], use[random(k)]);
+        if (random(4) == 0 && !use.empty()) use.resize(use.size() - 1);
+        for (const load::StreamPiece& piece : use) {
+          const load::StagedMatrix staged = (*stream)->acquire(piece);
+          const quant::PackedMatrix& held = m.weights.tensor(piece.tensor).matrix;
+          std::vector<float> want(static_cast<size_t>(held.cols)), got(want.size());
+          for (int64_t r = piece.row_begin; r < piece.row_begin + piece.row_count; r += 1 + piece.row_count / 5) {
+            quant::decode_row(held, r, want.data());
+            quant::decode_row(*staged.matrix, r - staged.row_begin, got.data());
+            ASSERT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0) << name << " pass " << pass;
+          }
+          ++pieces;
+        }
+        if (random(40) == 0) break;  // abandoned
+        (*stream)->end(i);
+        ASSERT_TRUE((*stream)->status());
+      }
+    }
+    EXPECT_GT(pieces, 500);
+  }
+}
 
 // A copy of a checkpoint, to be spoiled.
 class SpoiledFiles : public ::testing::Test {
