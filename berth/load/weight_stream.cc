@@ -251,6 +251,7 @@ void WeightStream::start(size_t mode, size_t stages) {
   s.vectors_announced = false;
   s.held = kNone;
   s.open.clear();
+  std::fill(s.vectors.begin(), s.vectors.end(), nullptr);
   s.announce();
   s.changed.notify_all();
 }
@@ -298,7 +299,11 @@ StagedMatrix WeightStream::acquire(const StreamPiece& piece) {
   return {&slot.matrix, slot.row_begin};
 }
 
-const float* WeightStream::vector(int32_t tensor) const { return state_->vectors[static_cast<size_t>(tensor)]; }
+const float* WeightStream::vector(int32_t tensor) const {
+  const float* there = state_->vectors[static_cast<size_t>(tensor)];
+  CHECK(there != nullptr);  // of a unit that is open
+  return there;
+}
 
 void WeightStream::end(size_t stage) {
   State& s = *state_;
@@ -311,6 +316,7 @@ void WeightStream::end(size_t stage) {
     const auto unit =
         std::find_if(s.open.begin(), s.open.end(), [&](const State::Unit& u) { return u.unit == done.what.unit; });
     CHECK(unit != s.open.end());
+    for (const int32_t t : done.what.vectors) s.vectors[static_cast<size_t>(t)] = nullptr;
     s.slots[unit->slot] = State::Slot();
     s.open.erase(unit);
   }

@@ -18,7 +18,7 @@ using arch::TensorKind;
 enum class Part { kAttention, kMlp, kBank };
 
 Part part_of(Role role) {
-  if (role >= Role::kInputNorm && role <= Role::kAttentionOutNorm) return Part::kAttention;
+  if (role >= Role::kInputNorm && role <= Role::kAttentionOutNormBias) return Part::kAttention;
   if (role >= Role::kQ && role <= Role::kIndexKNorm) return Part::kAttention;
   if (role >= Role::kExpertsGateUp && role <= Role::kExpertsDownBias) return Part::kBank;
   return Part::kMlp;
