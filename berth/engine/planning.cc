@@ -183,7 +183,8 @@ Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInput
   else if (o.target != "berth")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--target must be berth, transformers or llama.cpp, not {}", quoted(o.target)));
   request.assign.target = request.target;
-  request.stream = request.assign.stream = o.target != "llama.cpp";
+  // Plans for running bring weights over only where a plan document says so.
+  request.stream = request.assign.stream = o.target == "transformers";
   if (o.tables == "accelerator") request.tables = plan::TablePlacement::kAccelerator;
   else if (o.tables != "auto")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
