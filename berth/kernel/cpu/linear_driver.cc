@@ -28,6 +28,8 @@ constexpr int64_t kPassM = 516;
 // nothing has asked for ahead), and many chunks where the matrix is large.
 constexpr int64_t kChunkBytes = 512 * 1024;
 constexpr int64_t kMinChunkBytes = 32 * 1024;
+// Between the areas of two threads: what one reads to its end must not make the hardware fetch what the other writes.
+constexpr int64_t kBetweenThreads = 4096;
 
 // Loops that serve every format compute where a row's high bits would be before they know that it has none: an address
 // to count from, never read.
@@ -156,7 +158,7 @@ Task Call::task_of(const LinearJob& job, int64_t begin, int64_t count, int64_t m
 
 void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   const int64_t x_bytes = prepared_bytes(layout, in_.k);
-  const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64});
+  const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64}) + kBetweenThreads;
   std::byte* const x = scratch_.data();
   std::byte* const areas = x + m_count * x_bytes;
   CHECK(m_count * x_bytes + area * threads_ <= static_cast<int64_t>(scratch_.size()));

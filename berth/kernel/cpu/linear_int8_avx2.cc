@@ -26,6 +26,11 @@ using quant::Codec;
 
 enum class Kind { kBook, kFour, kFive, kSix, kByte };
 
+// Where scales and minima come from: nowhere (row scale), one float per 32 elements expanded into a buffer before the
+// row, or straight from their planes where rows are whole steps of 256: fp32 absmax of 64, fp16 of 32, 12 bytes of Q4_K
+// and Q5_K, 16 of Q6_K.
+enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kK45, kK6 };
+
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each of the four streams
 
 #define BERTH_INLINE inline __attribute__((always_inline))
@@ -36,11 +41,18 @@ struct Operands {
   bool offset;
 };
 
+// One row's place in the weight planes; s, m, sub as its Scale has them.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
-  const float* s;
-  const float* m;
+  const void* s;
+  const void* m;
+  const uint8_t* sub;
+};
+
+// A step's eight scales and minima in kInt8Order; kSix: the scales of the words' first and second halves.
+struct StepScales {
+  __m256 s, m;
 };
 
 BERTH_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -100,8 +112,18 @@ BERTH_INLINE __m256 scale_sums(__m256i i, const int32_t* sum, const Operands& op
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_mul_ps(dx, s), acc);
 }
 
-BERTH_INLINE __m256 in_order(const float* s) {
-  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(s), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+// A step's eight scales in kInt8Order.
+template <Scale kScale>
+BERTH_INLINE __m256 in_order(const void* plane, int64_t step) {
+  if (kScale == Scale::kAbsmax)  // each stands for two words
+    return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(static_cast<const float*>(plane) + step * 4));
+  __m256 s;
+  if (kScale == Scale::kHalf)
+    s = _mm256_cvtph_ps(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const uint16_t*>(plane) + step * 8)));
+  else
+    s = _mm256_loadu_ps(static_cast<const float*>(plane) + step * 8);
+  return _mm256_permutevar8x32_ps(s, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
 template <int kOdd>
@@ -110,15 +132,46 @@ BERTH_INLINE __m256i alternate(__m256i a, __m256i b) {
       _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), kOdd == 0 ? 0x88 : 0xdd));
 }
 
-// Every second scale of 16, for the words in kInt8Order.
-template <int kOdd>
-BERTH_INLINE __m256 half_scales(const float* s) {
-  const __m256 picked = _mm256_shuffle_ps(_mm256_loadu_ps(s), _mm256_loadu_ps(s + 8), kOdd == 0 ? 0x88 : 0xdd);
-  return _mm256_permutevar8x32_ps(picked, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
+// The fp16 of step `step` in all lanes.
+BERTH_INLINE __m256 half_float(const void* plane, int64_t step) {
+  return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<const int16_t*>(plane)[step]));
+}
+
+// Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
+// (Planes may be read 64 bytes past their end.)
+BERTH_INLINE StepScales k45_scales(const Stream& row, int64_t step) {
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 12));
+  const __m128i first = _mm_and_si128(v, _mm_set1_epi8(63));  // sc0..3 mn0..3
+  const __m128i top = _mm_and_si128(_mm_srli_epi16(v, 2), _mm_set1_epi8(0x30));
+  const __m128i low =
+      _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(v, 0xaa), _mm_setr_epi32(0, 4, 0, 4)), _mm_set1_epi8(15));
+  const __m128i packed = _mm_unpacklo_epi32(first, _mm_or_si128(top, low));  // sc0..7 mn0..7
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m128i both = _mm_shuffle_epi8(packed, order);
+  const __m256 sc = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
+  const __m256 mn = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(both, both)));
+  const __m256 dm = _mm256_xor_ps(half_float(row.m, step), _mm256_set1_ps(-0.0f));  // the minima are subtracted
+  return {_mm256_mul_ps(half_float(row.s, step), sc), _mm256_mul_ps(dm, mn)};
+}
+
+// Q6_K: 2w and 2w + 1 are the scales of word w's halves.
+BERTH_INLINE StepScales k6_scales(const Stream& row, int64_t step) {
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 16));
+  const __m128i halves = _mm_shuffle_epi8(v, _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));
+  const __m256 d = half_float(row.s, step);
+  return {_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(halves))),
+          _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(halves, halves))))};
+}
+
+template <bool kMin, Scale kScale>
+BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step) {
+  if (kScale == Scale::kK45) return k45_scales(row, step);
+  if (kScale == Scale::kK6) return k6_scales(row, step);
+  return {in_order<kScale>(row.s, step), kMin ? in_order<kScale>(row.m, step) : _mm256_setzero_ps()};
 }
 
 // 8 words of one row. `codes`: the step's bytes.
-template <Kind kKind, bool kMin, bool kScaled>
+template <Kind kKind, bool kMin, Scale kScale>
 BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t step, const Int8Step& x,
                              const Operands& op, __m256 acc) {
   const __m256 dx = _mm256_load_ps(x.dx);
@@ -131,7 +184,7 @@ BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t st
         _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes + 32, q + 32), byte_dots(codes + 96, q + 96)),
                           _mm256_hadd_epi32(byte_dots(codes + 160, q + 160), byte_dots(codes + 224, q + 224)));
     const __m256i i = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
-    const __m256 scale = kScaled ? _mm256_mul_ps(dx, in_order(row.s + step * 8)) : dx;
+    const __m256 scale = kScale == Scale::kNone ? dx : _mm256_mul_ps(dx, in_order<kScale>(row.s, step));
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), scale, acc);
   }
   constexpr int kHigh = kKind == Kind::kSix ? 4 : 2;  // words of the high plane per 64 elements
@@ -140,12 +193,13 @@ BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t st
                                         nibble_dots<kKind>(codes + 32, high + kHigh, x, 1, op));
   const __m256i h23 = _mm256_hadd_epi32(nibble_dots<kKind>(codes + 64, high + 2 * kHigh, x, 2, op),
                                         nibble_dots<kKind>(codes + 96, high + 3 * kHigh, x, 3, op));
+  const StepScales scales = step_scales<kMin, kScale>(row, step);
   if (kKind == Kind::kSix) {  // blocks of 16: the two halves of a word are runs of their own
-    acc = scale_sums(alternate<0>(h01, h23), x.half_sum[0], op, dx, half_scales<0>(row.s + step * 16), acc);
-    return scale_sums(alternate<1>(h01, h23), x.half_sum[1], op, dx, half_scales<1>(row.s + step * 16), acc);
+    acc = scale_sums(alternate<0>(h01, h23), x.half_sum[0], op, dx, scales.s, acc);
+    return scale_sums(alternate<1>(h01, h23), x.half_sum[1], op, dx, scales.m, acc);
   }
-  acc = scale_sums(_mm256_hadd_epi32(h01, h23), x.sum, op, dx, in_order(row.s + step * 8), acc);
-  if (kMin) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(load(x.sum)), _mm256_mul_ps(dx, in_order(row.m + step * 8)), acc);
+  acc = scale_sums(_mm256_hadd_epi32(h01, h23), x.sum, op, dx, scales.s, acc);
+  if (kMin) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(load(x.sum)), _mm256_mul_ps(dx, scales.m), acc);
   return acc;
 }
 
@@ -169,7 +223,7 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
     _mm_prefetch(reinterpret_cast<const char*>(row.high + step * 16) + kPrefetch / 2, _MM_HINT_T0);
 }
 
-template <Kind kKind, bool kMin, bool kScaled>
+template <Kind kKind, bool kMin, Scale kScale>
 void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op, float y[4]) {
   constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;  // of codes per step
   const Stream a = row[0], b = row[1], c = row[2], d = row[3];
@@ -181,18 +235,18 @@ void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op,
     prefetch<kKind>(b, step);
     prefetch<kKind>(c, step);
     prefetch<kKind>(d, step);
-    ya = row_step<kKind, kMin, kScaled>(a.codes + at, a, step, x[step], op, ya);
-    yb = row_step<kKind, kMin, kScaled>(b.codes + at, b, step, x[step], op, yb);
-    yc = row_step<kKind, kMin, kScaled>(c.codes + at, c, step, x[step], op, yc);
-    yd = row_step<kKind, kMin, kScaled>(d.codes + at, d, step, x[step], op, yd);
+    ya = row_step<kKind, kMin, kScale>(a.codes + at, a, step, x[step], op, ya);
+    yb = row_step<kKind, kMin, kScale>(b.codes + at, b, step, x[step], op, yb);
+    yc = row_step<kKind, kMin, kScale>(c.codes + at, c, step, x[step], op, yc);
+    yd = row_step<kKind, kMin, kScale>(d.codes + at, d, step, x[step], op, yd);
   }
   if (const int64_t tail = k % 256 * kBytes / 256; tail != 0) {  // q is 0 beyond the row, so its codes may be anything
     alignas(32) uint8_t codes[4][kBytes] = {};
     for (int r = 0; r < 4; ++r) __builtin_memcpy(codes[r], row[r].codes + steps * kBytes, static_cast<size_t>(tail));
-    ya = row_step<kKind, kMin, kScaled>(codes[0], a, steps, x[steps], op, ya);
-    yb = row_step<kKind, kMin, kScaled>(codes[1], b, steps, x[steps], op, yb);
-    yc = row_step<kKind, kMin, kScaled>(codes[2], c, steps, x[steps], op, yc);
-    yd = row_step<kKind, kMin, kScaled>(codes[3], d, steps, x[steps], op, yd);
+    ya = row_step<kKind, kMin, kScale>(codes[0], a, steps, x[steps], op, ya);
+    yb = row_step<kKind, kMin, kScale>(codes[1], b, steps, x[steps], op, yb);
+    yc = row_step<kKind, kMin, kScale>(codes[2], c, steps, x[steps], op, yc);
+    yd = row_step<kKind, kMin, kScale>(codes[3], d, steps, x[steps], op, yd);
   }
   y[0] = finish(ya);
   y[1] = finish(yb);
@@ -223,12 +277,38 @@ Operands operands(const WeightView& w) {
 
 constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
 
-template <Kind kKind, bool kMin, bool kScaled>
+// A later row's scales: 256 bytes or a row ahead in this stream.
+BERTH_INLINE void prefetch_scales(const void* plane, int64_t bytes) {
+  const char* const ahead = static_cast<const char*>(plane) + (bytes < 256 ? 256 : bytes);
+  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(ahead + at, _MM_HINT_T0);
+}
+
+// Bytes of a row in the planes of its scales where they are read in place: those of s, m and sub.
+struct RowBytes {
+  int64_t s, m, sub;
+};
+template <bool kMin, Scale kScale>
+RowBytes row_bytes(int64_t k) {
+  switch (kScale) {
+    case Scale::kAbsmax:
+    case Scale::kHalf:
+      return {k / 16, kMin ? k / 16 : 0, 0};
+    case Scale::kK45:
+      return {k / 128, k / 128, k / 256 * 12};
+    case Scale::kK6:
+      return {k / 128, 0, k / 16};
+    default:
+      return {0, 0, 0};
+  }
+}
+
+template <Kind kKind, bool kMin, Scale kScale>
 void rows(const RowsTask& t) {
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, words = k / 32;
-  const int64_t scale_stride = (words + 7) / 8 * 8 * (kKind == Kind::kSix ? 2 : 1);
+  const int64_t scale_stride = (words + 7) / 8 * 8;
   const int64_t high_words = kKind == Kind::kFive ? words : kKind == Kind::kSix ? 2 * words : 0;
+  const RowBytes bytes = row_bytes<kMin, kScale>(k);
   float* const buffer = reinterpret_cast<float*>(t.scratch);
   const int64_t quarter = (t.row_count + 3) / 4;
   for (int64_t i = 0; i < quarter; ++i) {
@@ -238,14 +318,31 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      float* s = buffer + r * scale_stride;
-      float* m = buffer + (4 + r) * scale_stride;
-      if (kScaled) expand_scales_avx2(t.w, row, s, m);
-      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2), t.w.high + row * high_words, s, m};
+      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2), t.w.high + row * high_words, nullptr, nullptr,
+                   nullptr};
+      if (kScale == Scale::kBuffer) {
+        float* const s = buffer + r * scale_stride;
+        float* const m = buffer + (4 + r) * scale_stride;
+        expand_scales_avx2(t.w, row, s, m);
+        stream[r].s = s;
+        stream[r].m = m;
+      }
+      if (bytes.s != 0) {
+        stream[r].s = static_cast<const uint8_t*>(t.w.scales) + row * bytes.s;
+        prefetch_scales(stream[r].s, bytes.s);
+      }
+      if (bytes.m != 0) {
+        stream[r].m = reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m;
+        prefetch_scales(stream[r].m, bytes.m);
+      }
+      if (bytes.sub != 0) {
+        stream[r].sub = t.w.sub_scales + row * bytes.sub;
+        prefetch_scales(stream[r].sub, bytes.sub);
+      }
     }
     for (int64_t m = 0; m < t.m; ++m) {
       float y[4];
-      tile<kKind, kMin, kScaled>(stream, reinterpret_cast<const Int8Step*>(t.x + m * t.x_bytes), k, op, y);
+      tile<kKind, kMin, kScale>(stream, reinterpret_cast<const Int8Step*>(t.x + m * t.x_bytes), k, op, y);
       for (int r = 0; r < 4; ++r) {
         float v = y[r];
         if (t.kappa != 1.0f) v = v * t.kappa;
@@ -258,31 +355,45 @@ void rows(const RowsTask& t) {
   }
 }
 
+// Scales straight from their planes where a row is whole steps; else by way of the buffer.
+template <Kind kKind, bool kMin>
+void rows_half(const RowsTask& t) {
+  t.w.k % 256 == 0 ? rows<kKind, kMin, Scale::kHalf>(t) : rows<kKind, kMin, Scale::kBuffer>(t);
+}
+void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 256 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
+  rows<Kind::kBook, false, Scale::kBuffer>(t);
+}
+
 }  // namespace
 
 RowsFn rows_int8_avx2(Codec codec) {
   switch (codec) {
     case Codec::kNF4:
     case Codec::kFP4:
+      return rows_bnb;
     case Codec::kMXFP4:
+      return rows<Kind::kBook, false, Scale::kBuffer>;
     case Codec::kIQ4_NL:
-      return rows<Kind::kBook, false, true>;
+      return rows_half<Kind::kBook, false>;
     case Codec::kQ4_0:
-      return rows<Kind::kFour, false, true>;
+      return rows_half<Kind::kFour, false>;
     case Codec::kQ4_1:
+      return rows_half<Kind::kFour, true>;
     case Codec::kQ4_K:
-      return rows<Kind::kFour, true, true>;
+      return rows<Kind::kFour, true, Scale::kK45>;
     case Codec::kQ5_0:
-      return rows<Kind::kFive, false, true>;
+      return rows_half<Kind::kFive, false>;
     case Codec::kQ5_1:
+      return rows_half<Kind::kFive, true>;
     case Codec::kQ5_K:
-      return rows<Kind::kFive, true, true>;
+      return rows<Kind::kFive, true, Scale::kK45>;
     case Codec::kQ6_K:
-      return rows<Kind::kSix, false, true>;
+      return rows<Kind::kSix, false, Scale::kK6>;
     case Codec::kQ8_0:
-      return rows<Kind::kByte, false, true>;
+      return rows_half<Kind::kByte, false>;
     case Codec::kInt8Row:
-      return rows<Kind::kByte, false, false>;
+      return rows<Kind::kByte, false, Scale::kNone>;
     default:
       return nullptr;
   }
