@@ -183,8 +183,7 @@ Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInput
   else if (o.target != "berth")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--target must be berth, transformers or llama.cpp, not {}", quoted(o.target)));
   request.assign.target = request.target;
-  // Plans for running bring weights over only where a plan document says so.
-  request.stream = request.assign.stream = o.target == "transformers";
+  request.stream = request.assign.stream = o.target != "llama.cpp";
   if (o.tables == "accelerator") request.tables = plan::TablePlacement::kAccelerator;
   else if (o.tables != "auto")
     return Error(ErrorCode::kInvalidArgument, fmt::format("--tables must be auto or accelerator, not {}", quoted(o.tables)));
