@@ -206,15 +206,17 @@ std::map<int32_t, int> layer_accelerators(const Plan& plan) {
 Exported to_llama_cpp(const PlanDocument& d) {
   Exported out;
   const std::vector<std::string> overrides = tensor_overrides(d.plan, out.notes);
-  const std::vector<int> layers = layers_by_accelerator(d.plan, true);
+  const LlamaCppSplit shared = llama_cpp_split(d.plan);
   std::vector<std::string> lines;
-  const bool accelerators = !layers.empty();
-  lines.push_back(accelerators ? "--n-gpu-layers 999" : "--n-gpu-layers 0");
+  lines.push_back(shared.devices.empty() ? "--n-gpu-layers 0" : "--n-gpu-layers 999");
   lines.push_back("--fit off");
-  if (layers.size() > 1) {
-    std::vector<std::string> split;
-    for (const int n : layers) split.push_back(std::to_string(n));
-    lines.push_back("--split-mode layer --tensor-split " + join(split, ","));
+  if (!shared.devices.empty()) {
+    std::vector<std::string> devices, split;
+    for (const int n : shared.devices) devices.push_back(fmt::format("CUDA{}", n));
+    for (const int n : shared.layers) split.push_back(std::to_string(n));
+    split.back() = std::to_string(shared.layers.back() + 1);
+    lines.push_back("--device " + join(devices, ","));
+    if (split.size() > 1) lines.push_back("--split-mode layer --tensor-split " + join(split, ","));
   }
   for (const std::string& rule : overrides) lines.push_back("--override-tensor " + shell_quoted(rule));
   const sizing::RunShape& s = d.plan.shape;
@@ -235,7 +237,7 @@ Exported to_llama_cpp(const PlanDocument& d) {
 
 Exported to_vllm(const PlanDocument& d) {
   Exported out;
-  const std::vector<int> layers = layers_by_accelerator(d.plan, false);
+  const std::vector<int> layers = layers_by_accelerator(d.plan);
   std::string prefix;
   std::vector<std::string> lines = {"vllm serve " + shell_quoted(d.model.name)};
   if (layers.size() > 1) {
@@ -295,7 +297,7 @@ std::string python_device_map(const DeviceMap& map, int indent) {
   return out + pad + "}";
 }
 
-std::vector<int> layers_by_accelerator(const Plan& plan, bool with_head) {
+std::vector<int> layers_by_accelerator(const Plan& plan) {
   int most = -1;
   for (const PlacedUnit& u : plan.units)
     for (const std::string& id : {u.device, u.computed_on})
@@ -303,19 +305,41 @@ std::vector<int> layers_by_accelerator(const Plan& plan, bool with_head) {
   std::vector<int> out(static_cast<size_t>(most + 1), 0);
   if (out.empty()) return out;
   for (const auto& [layer, device] : layer_accelerators(plan)) ++out[static_cast<size_t>(device)];
-  if (with_head)
-    for (const PlacedUnit& u : plan.units)
-      if (u.kind == sizing::UnitKind::kHead)
-        ++out[static_cast<size_t>(accelerator_number(u.computed_on).value_or(most))];
+  return out;
+}
+
+LlamaCppSplit llama_cpp_split(const Plan& plan) {
+  LlamaCppSplit out;
+  const auto index_of = [&](int device) {
+    const auto at = std::find(out.devices.begin(), out.devices.end(), device);
+    if (at != out.devices.end()) return static_cast<size_t>(at - out.devices.begin());
+    out.devices.push_back(device);
+    out.layers.push_back(0);
+    return out.devices.size() - 1;
+  };
+  const std::map<int32_t, int> wanted = layer_accelerators(plan);
+  if (!layers_by_accelerator(plan).empty())
+    for (const auto& [layer, device] : wanted) ++out.layers[index_of(device)];
+  // Accelerators that hold no layer, but a head or a table.
+  for (const PlacedUnit& u : plan.units)
+    if (const auto number = accelerator_number(u.device)) index_of(*number);
+  size_t k = 0;
+  int taken = 0;
+  for (const auto& [layer, device] : wanted) {
+    while (k < out.layers.size() && taken == out.layers[k]) ++k, taken = 0;
+    if (k == out.layers.size()) break;
+    out.home[layer] = out.devices[k];
+    ++taken;
+  }
   return out;
 }
 
 std::vector<std::string> tensor_overrides(const Plan& plan, std::vector<std::string>& notes) {
   using sizing::UnitKind;
-  const std::map<int32_t, int> home = layer_accelerators(plan);
-  const bool accelerators = !layers_by_accelerator(plan, false).empty();
+  const LlamaCppSplit shared = llama_cpp_split(plan);
+  const std::map<int32_t, int>& home = shared.home;
   std::vector<std::string> rules;
-  if (!accelerators) return rules;
+  if (shared.devices.empty()) return rules;
   const auto buffer_of = [](const PlacedUnit& u) {
     const auto number = accelerator_number(u.device);
     return number ? fmt::format("CUDA{}", *number) : std::string("CPU");
@@ -335,7 +359,7 @@ std::vector<std::string> tensor_overrides(const Plan& plan, std::vector<std::str
       const std::string buffer = buffer_of(u);
       const bool here = buffer == fmt::format("CUDA{}", home.at(u.layer));
       if (!here) away[buffer].insert(u.layer);
-      if (!here && (kind == UnitKind::kAttention || kind == UnitKind::kLayer) && buffer == "CPU") kv_elsewhere = true;
+      if (!here && (kind == UnitKind::kAttention || kind == UnitKind::kLayer)) kv_elsewhere = true;
       if (here && kind == UnitKind::kExpertBank)
         for (const PlacedUnit& m : plan.units)
           if (m.layer == u.layer && m.kind == UnitKind::kMlp && buffer_of(m) != buffer) at_home[buffer].insert(u.layer);
@@ -354,8 +378,8 @@ std::vector<std::string> tensor_overrides(const Plan& plan, std::vector<std::str
   }
   if (kv_elsewhere)
     notes.push_back(
-        "llama.cpp keeps a layer's KV cache with the layer's card, also where its attention weights are on the cpu; "
-        "the plan has it there.");
+        "llama.cpp keeps a layer's KV cache with the card that the layer is shared out to, also where its attention "
+        "weights are elsewhere; the plan has both together.");
   return rules;
 }
 

@@ -5,6 +5,7 @@
 // Start reading at: export_plan.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,15 @@ Exported export_plan(const PlanDocument& document, ExportTarget target);
 std::string python_device_map(const DeviceMap& map, int indent);
 // llama.cpp's --override-tensor rules: "PATTERN=BUFFER", first match wins.
 std::vector<std::string> tensor_overrides(const Plan& plan, std::vector<std::string>& notes);
-// Layers of each accelerator, in their order (--tensor-split, pipeline stages); the head counts as one where
-// `with_head`.
-std::vector<int> layers_by_accelerator(const Plan& plan, bool with_head);
+// Layers of each accelerator, in machine order (pipeline stages).
+std::vector<int> layers_by_accelerator(const Plan& plan);
+
+// How llama.cpp shares layers out: the first `layers[0]` to devices[0] and so on; its output layer goes to the last.
+struct LlamaCppSplit {
+  std::vector<int> devices;     // accelerator numbers, in the order in which the plan visits them (--device)
+  std::vector<int> layers;      // for each (--tensor-split, with the output layer on the last)
+  std::map<int32_t, int> home;  // by layer: where it lands, which is where its cache is
+};
+LlamaCppSplit llama_cpp_split(const Plan& plan);
 
 }  // namespace berth::plan

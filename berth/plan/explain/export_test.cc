@@ -64,15 +64,15 @@ TEST(Export, LlamaCppRulesPutEveryTensorWhereThePlanHasIt) {
     const PlanDocument d = document_of(shape, {8 * kGiB, 6 * kGiB});
     std::vector<std::string> notes;
     const auto rules = tensor_overrides(d.plan, notes);
-    const std::vector<int> split = layers_by_accelerator(d.plan, true);
-    ASSERT_EQ(split.size(), 2u);
+    const LlamaCppSplit split = llama_cpp_split(d.plan);
+    ASSERT_EQ(split.devices.size(), 2u);
     for (const PlacedUnit& u : d.plan.units) {
       if (u.layer < 0) continue;
       const std::string name = u.kind == sizing::UnitKind::kAttention    ? "attn_q.weight"
                                : u.kind == sizing::UnitKind::kExpertBank ? "ffn_up_exps.weight"
                                : shape.experts                           ? "ffn_gate_inp.weight"
                                                                          : "ffn_up.weight";
-      const std::string card = u.layer < split[0] ? "CUDA0" : "CUDA1";
+      const std::string card = fmt::format("CUDA{}", split.devices[u.layer < split.layers[0] ? 0 : 1]);
       const std::string want = u.device == "cpu" ? "CPU" : "CUDA" + u.device;
       EXPECT_EQ(buffer_of(rules, fmt::format("blk.{}.{}", u.layer, name), card), want) << u.path << "\n"
                                                                                        << join(rules, "\n");

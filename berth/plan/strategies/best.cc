@@ -161,7 +161,7 @@ class BestSearch {
     r_.bound_any_ps = any;
     for (SubProblem& p : problems)
       if (!p.bound && !p.solved) {
-        if (!first_will_do_) join_runs(p);
+        if (!first_will_do_) join_runs(p, false);
         if (!p.solved) improve_bound(p, 1);
       }
     r_.family = machine_order ? "runs in machine order" : "runs";
@@ -170,7 +170,7 @@ class BestSearch {
       for (SubProblem& p : problems)
         if (!p.solved && !done()) advance(p, width);
       for (SubProblem& p : problems)
-        if (!p.solved && !done()) join_runs(p);
+        if (!p.solved && !done()) join_runs(p, width != kWidths[0] && is_far(p));
     }
     r_.bound_ps = kNoWalk;
     bool all_solved = combinations.complete;
@@ -222,16 +222,21 @@ class BestSearch {
     p.solved = found.dropped_bound == kNoWalk || (r_.placement && found.dropped_bound > r_.cost.time_ps);
   }
 
+  // Whether much may be left to win.
+  bool is_far(const SubProblem& p) const {
+    return !r_.placement || r_.cost.time_ps - p.open_bound > r_.cost.time_ps / 500;
+  }
+
   // The exact search over runs: the answer, or a bound where what it leaves out matters.
-  void join_runs(SubProblem& p) {
+  void join_runs(SubProblem& p, bool rounded) {
     if (p.joined) return;
     if (r_.placement && p.open_bound > r_.cost.time_ps) {
       p.solved = true;
       return;
     }
-    const RunSearchResult found = search_runs(*p.space);
+    const RunSearchResult found = search_runs(*p.space, rounded);
     spent_ += found.work / kStepsOfALabel;
-    p.joined = true;
+    p.joined = found.applies || rounded;
     if (!found.applies) return;
     if (!found.exists) {
       p.open_bound = kNoWalk;

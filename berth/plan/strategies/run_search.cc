@@ -10,7 +10,8 @@
 namespace berth::plan {
 namespace {
 
-constexpr size_t kMostSums = 3000;         // of one class: above, the search does not apply
+constexpr size_t kMostSums = 3000;         // of one class, told apart
+constexpr size_t kRoundedSums = 1500;      // where there are more: bytes are counted in grains, this many
 constexpr int64_t kMostWork = 60'000'000;  // steps: above, the search does not apply
 constexpr size_t kMostPoints = 2'000'000;  // of join(): 24 bytes each
 constexpr size_t kMostNodes = 100'000;
@@ -29,7 +30,7 @@ struct Value {
 
 class RunSearch {
  public:
-  RunSearch(const SearchSpace& space) : s_(space), n_(space.units.size()) {}
+  RunSearch(const SearchSpace& space, bool rounded) : s_(space), n_(space.units.size()), rounded_(rounded) {}
 
   RunSearchResult run() {
     RunSearchResult out;
@@ -187,6 +188,7 @@ class RunSearch {
     for (size_t i = 0; i < n_; ++i)
       if (s_.units[i].workspace <= most_workspace)
         for (const Way& way : ways_[static_cast<size_t>(kind_[i])]) ++sizes[way.size];
+    grain_ = 1;
     sums_.assign(1, 0);
     std::vector<int64_t> next;
     for (auto it = sizes.rbegin(); it != sizes.rend(); ++it) {
@@ -198,7 +200,12 @@ class RunSearch {
       std::sort(next.begin(), next.end());
       next.erase(std::unique(next.begin(), next.end()), next.end());
       sums_.swap(next);
-      if (sums_.size() > kMostSums) return false;
+      if (sums_.size() <= kMostSums) continue;
+      if (!rounded_) return false;
+      grain_ = capacity / static_cast<int64_t>(kRoundedSums) + 1;
+      sums_.clear();
+      for (int64_t sum = 0; sum <= capacity / grain_; ++sum) sums_.push_back(sum);
+      break;
     }
     steps_.assign(ways_.size(), {});
     for (size_t t = 0; t < ways_.size(); ++t) {
@@ -207,7 +214,7 @@ class RunSearch {
         std::vector<int32_t> to(sums_.size(), -1);
         size_t at = 0;
         for (size_t c = 0; c < sums_.size(); ++c) {
-          const int64_t sum = sums_[c] + way.size;
+          const int64_t sum = sums_[c] + way.size / grain_;
           while (at < sums_.size() && sums_[at] < sum) ++at;
           if (at == sums_.size()) break;
           to[c] = static_cast<int32_t>(at);
@@ -269,7 +276,7 @@ class RunSearch {
 
   Value best_end(const Front& front) const {
     Value best;
-    for (size_t c = 0; c < front.end; ++c) best = std::min(best, Value{front.on[c], sums_[c]});
+    for (size_t c = 0; c < front.end; ++c) best = std::min(best, Value{front.on[c], sums_[c] * grain_});
     return best;
   }
 
@@ -460,7 +467,7 @@ class RunSearch {
           continue;
         }
         size_t c = 0;
-        while (fronts.back().on[c] != end.key || sums_[c] != end.bytes) ++c;
+        while (fronts.back().on[c] != end.key || sums_[c] * grain_ != end.bytes) ++c;
         bool on = true;
         for (size_t j = last; j-- > first;) {
           const auto t = static_cast<size_t>(kind_[j]);
@@ -497,6 +504,7 @@ class RunSearch {
 
   const SearchSpace& s_;
   size_t n_;
+  bool rounded_;
   std::vector<Key> base_;
   std::vector<int> base_option_, kind_;
   std::vector<size_t> example_;  // by kind: a unit of it
@@ -508,11 +516,12 @@ class RunSearch {
   std::vector<std::vector<Way>> ways_;
   std::vector<Key> into_, out_;  // by kind of the unit before which the move is
   std::vector<int64_t> sums_;
+  int64_t grain_ = 1;                                     // of sums
   std::vector<std::vector<std::vector<int32_t>>> steps_;  // [kind][way][sum]
 };
 
 }  // namespace
 
-RunSearchResult search_runs(const SearchSpace& space) { return RunSearch(space).run(); }
+RunSearchResult search_runs(const SearchSpace& space, bool rounded) { return RunSearch(space, rounded).run(); }
 
 }  // namespace berth::plan

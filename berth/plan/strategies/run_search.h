@@ -30,6 +30,8 @@ struct RunSearchResult {
   int64_t work = 0;  // steps taken
 };
 
-RunSearchResult search_runs(const SearchSpace& space);
+// `rounded`: where sums are too many, sizes are rounded down to a grain (one more thing left out); else the search does
+// not apply there.
+RunSearchResult search_runs(const SearchSpace& space, bool rounded);
 
 }  // namespace berth::plan

@@ -1,0 +1,187 @@
+"""Exported plans, read by what they are for: llama.cpp's rules over every tensor name of a GGUF, device maps by the libraries' own
+checks, vLLM's options by its own parser.
+
+    BERTH_LIBRARIES_PYTHON  a Python that has gguf, torch, transformers, accelerate, vllm or some of them (default: that of
+                            scripts/gates' libraries, else this one)
+
+Tests whose package is missing are skipped by name, with CI=true as well: they are large, and the project does without.
+"""
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from berth_command import SHARED, CommandTest
+
+KEPT = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "berth/libraries/bin/python"
+PYTHON = os.environ.get("BERTH_LIBRARIES_PYTHON", str(KEPT) if KEPT.exists() else sys.executable)
+CHECKPOINTS = SHARED / "checkpoints"
+GIB = 1 << 30
+
+# The libraries' own views, run in the Python that has them: what they print is compared here.
+GGUF_NAMES = """
+import json, sys, gguf
+arch, layers, names = json.load(sys.stdin)
+table = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch], layers)
+print(json.dumps([table.get_name(n, try_suffixes=(".weight", ".bias")) for n in names]))
+"""
+DEVICE_MAPS = """
+import json, os, sys
+os.environ["CUDA_VISIBLE_DEVICES"], os.environ["HF_HUB_OFFLINE"] = "", "1"
+import torch
+from accelerate.utils.modeling import check_device_map
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.accelerate import expand_device_map
+config, text = json.load(sys.stdin)
+names = {}
+exec(text.split("\\n\\n")[1], names)  # device_map = {...}, as pasted
+with torch.device("meta"):
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config))
+check_device_map(model, names["device_map"])  # raises where a parameter or buffer has no device
+expanded = expand_device_map(names["device_map"], [n for n, _ in model.named_parameters()])
+print(json.dumps({k: str(v) for k, v in expanded.items()}))
+"""
+VLLM_OPTIONS = """
+import json, sys
+from vllm.engine.arg_utils import EngineArgs
+try:
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+except ImportError:
+    from vllm.utils import FlexibleArgumentParser
+args = EngineArgs.add_cli_args(FlexibleArgumentParser()).parse_args(["--model", "m"] + json.load(sys.stdin))
+print(json.dumps({"pipeline": args.pipeline_parallel_size, "length": args.max_model_len}))
+"""
+
+
+def card(number, size):
+    return {"id": f"emu:{number}", "kind": "emulated", "memory_bytes": int(size), "read_bytes_per_s": 9e11, "flops_per_s": 6e13,
+            "link_bytes_per_s": 2.5e10, "link_latency_s": 1e-5}
+
+
+class Exports(CommandTest):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def plan(self, name, shares, target, *options):
+        """A plan of a published checkpoint on cards of these shares of its size, and its document's path."""
+        config = self.need(CHECKPOINTS / name / "config.json")
+        size = 2 * self.succeeds("inspect", config, "--json").json()["model"]["parameters"]  # 16 bit
+        machine = Path(self.folder.name) / "machine.json"
+        devices = [card(k, share * size + 2 * GIB) for k, share in enumerate(shares)]
+        devices.append({"id": "cpu", "kind": "cpu", "memory_bytes": int(4 * size + 8 * GIB), "read_bytes_per_s": 4e10, "flops_per_s": 5e11})
+        machine.write_text(json.dumps({"devices": devices}))
+        text = self.succeeds("plan", config, "--machine", machine, "--target", target, *options, "--json").out
+        path = Path(self.folder.name) / "plan.json"
+        path.write_text(text)
+        return json.loads(text), path
+
+    def ask(self, package, script, question):
+        done = subprocess.run([PYTHON, "-c", script], input=json.dumps(question), capture_output=True, text=True, timeout=300)
+        if "No module named" in done.stderr:
+            self.skipTest(f"{package} is not installed for {PYTHON} (BERTH_LIBRARIES_PYTHON)")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def tensor_names(self, name):
+        rows = self.need(CHECKPOINTS / name / "tensors.tsv").read_text().splitlines()[1:]
+        return [row.split("\t")[0] for row in rows]
+
+    # --- llama.cpp ---
+
+    def llama_cpp_device(self, options, layers):
+        """Where llama.cpp puts a tensor under these options: the first rule that is found in its name, else its layer's card."""
+        words = shlex.split(options.replace("\\\n", " "))
+        rules = [words[k + 1].rsplit("=", 1) for k, w in enumerate(words) if w == "--override-tensor"]
+        after = lambda option, default: words[words.index(option) + 1] if option in words else default
+        devices = after("--device", "CUDA0").split(",")
+        split = [float(x) for x in after("--tensor-split", ",".join("1" for _ in devices)).split(",")]
+        self.assertEqual(after("--fit", None), "off")
+        self.assertEqual(len(split), len(devices))
+        total, borders = 0.0, []
+        for share in split:
+            total += share
+            borders.append(total)
+
+        def device(tensor):
+            for pattern, buffer in rules:
+                if re.search(pattern, tensor):
+                    return buffer
+            if tensor.startswith("token_embd"):
+                return "CPU"
+            block = re.match(r"blk\.(\d+)\.", tensor)
+            layer = int(block.group(1)) if block else layers
+            return devices[sum(1 for b in borders if b / total <= layer / (layers + 1))]
+
+        return device
+
+    def check_llama_cpp(self, name, arch, layers, shares, renamed=lambda n: n):
+        document, path = self.plan(name, shares, "llama.cpp", "-c", "2048")
+        device = self.llama_cpp_device(self.succeeds("export", path, "--to", "llama.cpp").out, layers)
+        names = self.tensor_names(name)
+        stored = [renamed(re.sub(r"\.experts\.\d+\.", ".experts.", n)) for n in names]
+        gguf = self.ask("gguf", GGUF_NAMES, [arch, layers, stored])
+        map_ = document["device_map"]
+        checked = 0
+        for hf, tensor in zip(names, gguf):
+            if tensor is None or "rotary" in hf or "inv_freq" in hf:
+                continue
+            path_ = hf
+            while path_ not in map_ and path_:
+                path_ = path_.rpartition(".")[0]
+            want = map_[path_]
+            self.assertEqual(device(tensor), "CPU" if want == "cpu" else f"CUDA{want}", f"{name}: {hf} is {tensor}")
+            checked += 1
+        self.assertGreater(checked, layers * 5)
+        return checked, {str(v) for v in map_.values()}
+
+    def test_llama_cpp_puts_every_tensor_where_the_plan_has_it(self):
+        for name, arch, layers, shares in (
+                ("Llama-3.1-70B", "LLAMA", 80, (0.3, 0.2)),
+                ("Llama-3.1-70B", "LLAMA", 80, (0.1, 0.3, 0.2)),
+                ("Qwen3-8B", "QWEN3", 36, (0.2, 0.3)),
+                ("Qwen3-30B-A3B", "QWEN3MOE", 48, (0.2, 0.15))):
+            with self.subTest(name=name, shares=shares):
+                checked, used = self.check_llama_cpp(name, arch, layers, shares)
+                print(f"llama.cpp: {name} on {len(shares)} cards: {checked} tensors where the plan has them, devices {sorted(used)}")
+                self.assertIn("cpu", used)
+
+    # --- transformers, accelerate ---
+
+    def test_the_libraries_accept_the_maps(self):
+        for name, target in (("Qwen3-8B", "transformers"), ("gemma-3-4b-it", "accelerate"), ("SmolLM2-135M", "transformers")):
+            with self.subTest(name=name, target=target):
+                document, path = self.plan(name, (0.3, 0.2), "transformers", "-c", "2048")
+                text = self.succeeds("export", path, "--to", target).out
+                expanded = self.ask("transformers", DEVICE_MAPS, [str(CHECKPOINTS / name / "config.json"), text])
+                units = {p: str(u["device"]) for u in document["units"] for p in u["paths"]}
+                compared = 0
+                for tensor, where in expanded.items():
+                    path_ = tensor
+                    while path_ not in units and path_:
+                        path_ = path_.rpartition(".")[0]
+                    if path_:
+                        self.assertEqual(where, units[path_], tensor)
+                        compared += 1
+                self.assertGreater(compared, len(expanded) * 0.9)
+                print(f"{target}: {name}: map accepted, {compared} parameters where the plan has them")
+
+    # --- vLLM ---
+
+    def test_vllm_takes_the_options(self):
+        _, path = self.plan("Qwen3-8B", (0.5, 0.4), "berth", "-c", "2048")
+        words = shlex.split(self.succeeds("export", path, "--to", "vllm").out.replace("\\\n", " "))
+        self.assertTrue(words[0].startswith("VLLM_PP_LAYER_PARTITION="))
+        self.assertEqual(sum(int(n) for n in words[0].split("=")[1].split(",")), 36)
+        self.assertEqual(words[1:3], ["vllm", "serve"])
+        found = self.ask("vllm", VLLM_OPTIONS, words[4:])
+        self.assertEqual(found, {"pipeline": 2, "length": 2048})
+
+
+if __name__ == "__main__":
+    unittest.main()
