@@ -28,7 +28,8 @@ constexpr int64_t kPassM = 516;
 // nothing has asked for ahead), and many chunks where the matrix is large.
 constexpr int64_t kChunkBytes = 512 * 1024;
 constexpr int64_t kMinChunkBytes = 32 * 1024;
-// Between the areas of two threads: what one reads to its end must not make the hardware fetch what the other writes.
+// Between what all threads read and what one writes, and between two threads' areas: reading to the end of the one must
+// not make the hardware fetch the other.
 constexpr int64_t kBetweenThreads = 4096;
 
 // Loops that serve every format compute where a row's high bits would be before they know that it has none: an address
@@ -160,8 +161,8 @@ void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   const int64_t x_bytes = prepared_bytes(layout, in_.k);
   const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64}) + kBetweenThreads;
   std::byte* const x = scratch_.data();
-  std::byte* const areas = x + m_count * x_bytes;
-  CHECK(m_count * x_bytes + area * threads_ <= static_cast<int64_t>(scratch_.size()));
+  std::byte* const areas = x + m_count * x_bytes + kBetweenThreads;
+  CHECK(m_count * x_bytes + kBetweenThreads + area * threads_ <= static_cast<int64_t>(scratch_.size()));
   const auto prepare = [&](int64_t m, int) {
     prepare_input_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.k, layout, kernels_.vector, x + m * x_bytes);
   };
