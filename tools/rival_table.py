@@ -30,7 +30,7 @@ MODELS = {
     "1.1B Q4_K_M": ("synthetic", "1b-q4_k_m.gguf", None, "int8"),
     "1.1B Q8_0": ("synthetic", "1b-q8_0.gguf", None, "int8"),
     "1.1B BF16": ("synthetic", "1b-bf16.gguf", None, "exact"),
-    "1.1B nf4 | Q4_0": ("synthetic", "1b-nf4", "1b-q4_0.gguf", "int8"),
+    "1.1B nf4 beside Q4_0": ("synthetic", "1b-nf4", "1b-q4_0.gguf", "int8"),
 }
 
 
