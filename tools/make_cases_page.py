@@ -41,7 +41,7 @@ With the experts quantized too, the model takes two of the eight cards:
 
 Gemma-4-E4B in nf4 on one card of 16 GB with 8,500 tokens (47705). The per-layer embedding table is a third of the model and
 is read one row at a time, so it leaves the card by itself; what stays on the card is under the 4.48 GB that were reported
-there with the table moved by hand:
+there with the table moved by hand ([e4b.md](e4b.md) has the case in full):
 
 {block('berth plan gemma-4-E4B-it/config.json -t 4 --load-in-4bit --emulate 1x16GB -c 8500', r'^gemma', r'^  0 emu', 'weights 3', 'per_layer on cpu')}
 Transformers keeps it on the card, with the vision and the audio tower:

@@ -106,6 +106,7 @@ class TreeUnitMaker {
     u.stored_bytes += align_up<uint64_t>(bytes, 64);
     u.stored_bytes_512 += align_up<uint64_t>(bytes, 512);
     u.touched_bytes += bytes;
+    u.moved_bytes += bytes;
     u.grain_bytes = std::max(u.grain_bytes, bytes);
     u.disk_bytes += bytes;
     if (shape.size() < 2) return;
@@ -187,6 +188,7 @@ class TreeUnitMaker {
     into.stored_bytes += from.stored_bytes;
     into.stored_bytes_512 += from.stored_bytes_512;
     into.touched_bytes += from.touched_bytes;
+    into.moved_bytes += from.moved_bytes;
     into.disk_bytes += from.disk_bytes;
     into.flops += from.flops;
     into.prefill_flops += from.prefill_flops;
