@@ -168,7 +168,7 @@ class Exports(CommandTest):
                     if path_:
                         self.assertEqual(where, units[path_], tensor)
                         compared += 1
-                self.assertGreater(compared, len(expanded) * 0.9)
+                self.assertGreater(compared, len(expanded) * 0.5)  # vision towers are no units of a plan
                 print(f"{target}: {name}: map accepted, {compared} parameters where the plan has them")
 
     # --- vLLM ---
