@@ -75,9 +75,13 @@ class Progress {
 
 bool interrupted() { return interrupts.load() > 0; }
 void catch_interrupts() {
-  std::signal(SIGINT, [](int) {
+  // Ctrl-C, what `kill` and service managers send, and a terminal that closes: the work stops and nothing half written
+  // stays. A second one ends the process at once.
+  const auto handler = [](int) {
     if (interrupts.fetch_add(1) > 0) std::_Exit(130);
-  });
+  };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, handler) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup: it stays ignored
 }
 
 engine::TextStyle Output::style() const { return {wants_color(common_.color, STDOUT_FILENO), terminal_width(STDOUT_FILENO)}; }

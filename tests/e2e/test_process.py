@@ -30,13 +30,13 @@ class Memory(CommandTest):
 
 
 class Interruption(CommandTest):
-    def interrupt(self, arguments, cwd, after):
-        """Sends SIGINT once `after(process)` holds; returns (exit status, stdout)."""
+    def interrupt(self, arguments, cwd, after, by=signal.SIGINT):
+        """Sends `by` once `after(process)` holds; returns (exit status, stdout)."""
         process = subprocess.Popen([BERTH, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                    cwd=cwd, env=environment())
         try:
             after(process)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(by)
             out, err = process.communicate(timeout=60)
         finally:
             if process.poll() is None:
@@ -45,6 +45,11 @@ class Interruption(CommandTest):
         return process.returncode, out.decode(), err.decode()
 
     def test_of_an_evaluation_leaves_no_file(self):
+        for by in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(by=by):
+                self.leaves_no_file(by)
+
+    def leaves_no_file(self, by):
         with tempfile.TemporaryDirectory() as folder:
             ids = Path(folder) / "ids.json"
             ids.write_text(str([1] + [403, 407, 261, 378] * 25000))  # minutes of work
@@ -56,7 +61,7 @@ class Interruption(CommandTest):
                     time.sleep(0.05)
                 time.sleep(0.3)
 
-            status, _, err = self.interrupt(["eval", STORIES, "--tokens", ids, "--logits", out], folder, writing)
+            status, _, err = self.interrupt(["eval", STORIES, "--tokens", ids, "--logits", out], folder, writing, by)
             self.assertEqual(status, 130, err)
             self.assertEqual([p.name for p in Path(folder).iterdir()], ["ids.json"])
 
