@@ -223,6 +223,7 @@ std::optional<plan::NativeAnswer> native_answer(const OpenedModel& model, const 
   request->strategy = "best";
   request->effort = 50000;
   request->with_change = nullptr;
+  request->explain_refusal = false;
   const auto found = plan::make_plan(*request);
   if (!found && found.error().code != ErrorCode::kDoesNotFit) return std::nullopt;
   plan::NativeAnswer answer;

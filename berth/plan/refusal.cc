@@ -225,6 +225,7 @@ class Refusal {
       : r_(request), rules_(rules), m_(model), search_(search) {}
 
   Error make() const {
+    if (!r_.explain_refusal) return {ErrorCode::kDoesNotFit, "no placement fits"};
     Shortage s = search_.proof == Proof::kUnit     ? of_unit()
                  : search_.proof == Proof::kVolume ? of_volume()
                                                    : of_search();

@@ -46,10 +46,11 @@ struct PlanRequest {
   std::vector<Pin> pins;
   TablePlacement tables = TablePlacement::kAuto;
   Target target = Target::kBerth;
-  bool offload = true;       // false: nothing may leave the accelerators (--no-offload)
-  bool stream = true;        // whether units may be streamed to where they compute
-  int64_t effort = 1000000;  // labels (--plan-effort)
-  UnitsUnder with_change;    // for remedies; may be empty
+  bool offload = true;          // false: nothing may leave the accelerators (--no-offload)
+  bool stream = true;           // whether units may be streamed to where they compute
+  int64_t effort = 1000000;     // labels (--plan-effort)
+  UnitsUnder with_change;       // for remedies; may be empty
+  bool explain_refusal = true;  // false: only whether there is a plan is asked; a refusal says no more and is quick
 };
 
 std::span<const std::string_view> strategy_names();
