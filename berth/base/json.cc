@@ -68,6 +68,9 @@ Position position_of(std::string_view text, size_t byte) {
   return at;
 }
 
+constexpr std::string_view kLargeInteger = "an integer does not fit 64 bits";
+constexpr int kMaxLargeIntegers = 64;  // each costs a scan of the text
+
 // Where a strict scan of `text` first meets something that cannot be JSON. simdjson's DOM does not say where it
 // stopped, so this runs only after it has refused the text.
 class FaultFinder {
@@ -166,7 +169,7 @@ class FaultFinder {
       if (std::from_chars(word.data(), word.data() + word.size(), i).ec != std::errc() &&
           std::from_chars(word.data(), word.data() + word.size(), u).ec != std::errc()) {
         at_ = start;
-        return fail("an integer does not fit 64 bits");
+        return fail(std::string(kLargeInteger));
       }
     } else {
       double d;
@@ -399,9 +402,18 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text, const JsonLimits
   // Room for the tape is taken by length, so a hostile depth cannot grow it; depth has its own limit.
   if (impl->parser.allocate(std::max<size_t>(text.size(), 64), kMaxJsonDepth) != simdjson::SUCCESS)
     return Error(ErrorCode::kCorruptData, fmt::format("no memory to parse {} bytes of JSON", text.size()));
-  const auto error = impl->parser.parse(text.data(), text.size()).error();
-  if (error != simdjson::SUCCESS) {
+  std::string rewritten;
+  for (int large_integers = 0; impl->parser.parse(text.data(), text.size()).error() != simdjson::SUCCESS; ++large_integers) {
     const auto [byte, why] = FaultFinder(text).find();
+    if (limits.large_integers_as_text && why == kLargeInteger && large_integers < kMaxLargeIntegers) {
+      const size_t end = text.find_first_not_of("-0123456789", byte);
+      const std::string digits(text.substr(byte, end - byte));
+      rewritten = std::string(text.substr(0, byte)) + '"' + digits + '"' + std::string(text.substr(byte + digits.size()));
+      text = rewritten;
+      if (impl->parser.allocate(std::max<size_t>(text.size(), 64), kMaxJsonDepth) != simdjson::SUCCESS)
+        return Error(ErrorCode::kCorruptData, fmt::format("no memory to parse {} bytes of JSON", text.size()));
+      continue;
+    }
     const Position p = position_of(text, byte);
     return Error(ErrorCode::kCorruptData,
                  fmt::format("not valid JSON at byte {} (line {}, column {}): {}", byte, p.line, p.column, why));

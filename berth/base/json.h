@@ -100,6 +100,9 @@ void JsonView::for_each_member(F&& f) const {
 struct JsonLimits {
   size_t max_bytes = size_t{1} << 30;
   bool reject_duplicate_keys = true;
+  // Integers beyond 64 bits become texts of their digits instead of an error: never rounded, and an error only for who
+  // reads them. For files in which they are usual: Transformers writes "model_max_length": 10^30 where there is none.
+  bool large_integers_as_text = false;
 };
 
 class JsonDocument {

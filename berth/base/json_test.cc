@@ -10,6 +10,23 @@ std::string why(std::string_view text) {
   return d ? "" : d.error().message;
 }
 
+TEST(JsonDocument, KeepsLargeIntegersAsTextWhereAsked) {
+  const std::string text = R"({"model_max_length": 1000000000000000019884624838656, "a": [-99999999999999999999,7]})";
+  EXPECT_FALSE(JsonDocument::parse(text));
+  const auto document = JsonDocument::parse(text, {.large_integers_as_text = true});
+  ASSERT_TRUE(document) << document.error().message;
+  EXPECT_EQ(document->root()["model_max_length"].as_string(), "1000000000000000019884624838656");
+  EXPECT_FALSE(document->root()["model_max_length"].as_int64());
+  std::vector<std::string> kept;
+  document->root()["a"].for_each_element([&](const JsonView& v) {
+    kept.push_back(v.as_string() ? std::string(*v.as_string()) : std::to_string(v.as_int64().value_or(0)));
+    return true;
+  });
+  EXPECT_EQ(kept, (std::vector<std::string>{"-99999999999999999999", "7"}));
+  const auto broken = JsonDocument::parse(R"({"a": 1000000000000000019884624838656, "b": })", {.large_integers_as_text = true});
+  EXPECT_FALSE(broken);
+}
+
 TEST(JsonDocument, WalksEveryNodeType) {
   auto d = JsonDocument::parse(R"({"a":[1,-2,18446744073709551615,1.5,true,false,null,"x\u0041"],"b":{"c":{}},"d":[]})");
   ASSERT_TRUE(d) << d.error().message;

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxTokenizerBytes = 256ull << 20, kMaxSmallTextBytes = 16ull
 // The template called `name` in a JSON object's "chat_template": a text, or a list of {"name", "template"}.
 Result<std::optional<std::string>> template_in(const std::string& json, const std::string& file,
                                                std::string_view name) {
-  auto document = JsonDocument::parse(json);
+  auto document = JsonDocument::parse(json, {.large_integers_as_text = true});
   if (!document) return document.error().with_context("reading " + quoted(file, 400));
   const ConfigView view(document->root(), file, "");
   const JsonView value = view.find("chat_template");

@@ -111,7 +111,7 @@ Result<ChatRequestDocument> read_chat_request(const JsonView& json) {
 }
 
 Result<std::optional<std::string>> chat_template_of_config(std::string_view config_json, bool with_tools) {
-  auto document = JsonDocument::parse(config_json);
+  auto document = JsonDocument::parse(config_json, {.large_integers_as_text = true});
   if (!document) return document.error().with_context("in tokenizer_config.json");
   const JsonView t = document->root()["chat_template"];
   if (!t.valid() || t.is_null()) return std::optional<std::string>();

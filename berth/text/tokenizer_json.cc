@@ -98,7 +98,7 @@ std::optional<std::string_view> token_text(const JsonView& json) {
 
 Status read_special_tokens(std::string_view text, std::string_view file, TokenizerParts& parts) {
   if (text.empty()) return {};
-  auto document = JsonDocument::parse(text, {kMaxTokenizerBytes, true});
+  auto document = JsonDocument::parse(text, {kMaxTokenizerBytes, true, /*large_integers_as_text=*/true});
   if (!document) return document.error().with_context("in " + std::string(file));
   const JsonView root = document->root();
   for (const std::string_view name : kSpecialNames) {
