@@ -22,7 +22,7 @@ class PlanCommand : public Command {
   }
   void declare(Arguments& app) override {
     add_model(app, model_, false);
-    app.add_option("--from-jsonl", from_jsonl_, "plan each line of this file (- is standard input) as transformers or accelerate would: a module tree with \"library\", \"mode\", \"max_memory\"; one JSON line out for each")
+    app.add_option("--from-jsonl", from_jsonl_, "plan each line of this file (- is standard input) as transformers or accelerate would: a module tree (or \"model\": MODEL) with \"library\", \"mode\", \"max_memory\"; one JSON line out for each")
         ->type_name("FILE")->group("In bulk");
     app.add_option("--svg", svg_, "also draw the plan into this SVG file")->type_name("FILE")->group("Output");
     app.add_option("--html", html_, "also write it as one HTML page (no network needed to view it)")->type_name("FILE")->group("Output");

@@ -401,97 +401,130 @@ plan::Plan plan_of(const compat::CompatResult& result, const PlanInputs& inputs,
   return out;
 }
 
-}  // namespace
+// What is asked of the library.
+struct Asked {
+  std::optional<compat::Revision> transformers;  // nothing: accelerate
+  std::optional<std::vector<compat::MemoryEntry>> max_memory;
+  std::optional<compat::Mode> mode;  // or
+  std::optional<plan::DeviceMap> map;
+  std::string strategy;  // the mode's name, or "custom"
+};
 
-Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options) {
-  const std::optional<compat::Revision> revision = transformers_revision(options.compat);
-  const bool transformers = revision.has_value();
-  if (!transformers && options.compat != "accelerate") {
+// All but the map, which only a machine's devices give a meaning.
+Result<Asked> asked_of(const Options& options) {
+  Asked out;
+  out.transformers = transformers_revision(options.compat);
+  if (!out.transformers && options.compat != "accelerate") {
     const std::vector<std::string> libraries = {"transformers", "accelerate"};
     return invalid(fmt::format("--compat must be transformers or accelerate, not {}{}", quoted(options.compat),
                                did_you_mean(options.compat, libraries)));
   }
-  if (!transformers && (options.load_in_4bit || options.load_in_8bit))
+  if (!out.transformers && (options.load_in_4bit || options.load_in_8bit))
     return Error(ErrorCode::kUnsupported,
                  "--compat accelerate with 4 or 8 bit: accelerate's own planner knows no quantizer",
                  {"--compat transformers plans quantized models."});
+  if (!options.max_memory.empty()) {
+    TRY(out.max_memory, memory_entries(options.max_memory));
+  }
+  out.strategy = options.device_map == "best" || options.device_map == "auto" ? "balanced" : options.device_map;
+  out.mode = compat::mode_from_name(out.strategy);
+  return out;
+}
 
+Status read_map(const Options& options, const machine::Machine& machine, Asked& asked) {
+  if (asked.mode) return {};
+  asked.strategy = "custom";
+  TRY(const auto map, custom_map(options, machine));
+  if (!map) {
+    const std::vector<std::string> modes = {"auto", "balanced", "balanced_low_0", "sequential"};
+    return invalid(fmt::format("--device-map {} is no mode of {}{}", quoted(options.device_map), options.compat,
+                               did_you_mean(options.device_map, modes)),
+                   {"Modes are auto, balanced, balanced_low_0 and sequential; a map is a JSON file or inline JSON."});
+  }
+  asked.map.emplace();
+  for (const auto& [key, device] : map->entries) {
+    const plan::DeviceName name = device.normalized();
+    if (!name.is_cpu() && !name.is_disk() && !machine.find(name.text()))
+      return invalid(fmt::format("device map: device {} is not one of this machine ({})", quoted(device.text()),
+                                 join(machine.names(), ", ")));
+    asked.map->entries.emplace(key, name);
+  }
+  return {};
+}
+
+Result<compat::CompatResult> ask_library(const LibraryTree& library, const machine::Machine& machine,
+                                         const Options& options, const Asked& asked) {
+  std::vector<uint64_t> free_bytes;
+  for (const size_t d : machine.accelerators()) {
+    const machine::DeviceSpec& device = machine.devices[d];
+    free_bytes.push_back(device.memory_bytes - std::min(device.memory_bytes, device.overhead_bytes));
+  }
+  const auto cpu = machine.cpu();
+  const uint64_t ram = cpu ? machine.devices[*cpu].memory_bytes : 0;
+  const auto fill = [&](auto& request) {
+    if (asked.mode) request.mode = *asked.mode;
+    request.map = asked.map;
+    request.max_memory = asked.max_memory;
+    request.free_bytes = free_bytes;
+    request.available_ram = ram;
+  };
+  if (!asked.transformers) {
+    compat::AccelerateRequest request;
+    fill(request);
+    return compat::plan_as_accelerate(library.tree, request);
+  }
+  compat::TransformersRequest request;
+  fill(request);
+  request.quantizer = library.quantizer;
+  request.revision = *asked.transformers;
+  request.enable_fp32_cpu_offload = options.llm_int8_enable_fp32_cpu_offload;
+  return compat::plan_as_transformers(library.tree, request);
+}
+
+}  // namespace
+
+Result<compat::CompatResult> library_result(const OpenedModel& model, const Options& options) {
+  TRY(Asked asked, asked_of(options));
+  machine::Machine machine;
+  if (!asked.max_memory || !asked.mode) {
+    std::vector<std::string> notes;
+    TRY(machine, find_machine(options, notes));
+  }
+  TRY_STATUS(read_map(options, machine, asked));
+  TRY(const LibraryTree library, library_tree(model, options, asked.map));
+  return ask_library(library, machine, options, asked);
+}
+
+Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options) {
+  TRY(Asked asked, asked_of(options));
   LibraryPlan out;
   Options native = options;
   native.compat.clear();
   native.device_map = "best";
   native.target = "transformers";
-  std::optional<std::vector<compat::MemoryEntry>> entries;
-  if (!options.max_memory.empty()) {
-    TRY(entries, memory_entries(options.max_memory));
-    const auto read = compat::read_max_memory(*entries);
+  if (asked.max_memory) {
+    const auto read = compat::read_max_memory(*asked.max_memory);
     if (!compat::raised(read))
       native.max_memory = caps_text(std::get<compat::Budgets>(read));
     else
       native.max_memory.clear();  // the library's planner will say so itself
   }
   TRY(out.planned.inputs, plan_inputs(model, native));
-  PlanInputs& inputs = out.planned.inputs;
-
-  std::optional<plan::DeviceMap> map;
-  std::string strategy = options.device_map == "best" || options.device_map == "auto" ? "balanced" : options.device_map;
-  std::optional<compat::Mode> mode = compat::mode_from_name(strategy);
-  if (!mode) {
-    TRY(map, custom_map(options, inputs.machine));
-    strategy = "custom";
-    if (!map) {
-      const std::vector<std::string> modes = {"auto", "balanced", "balanced_low_0", "sequential"};
-      return invalid(fmt::format("--device-map {} is no mode of {}{}", quoted(options.device_map), options.compat,
-                                 did_you_mean(options.device_map, modes)),
-                     {"Modes are auto, balanced, balanced_low_0 and sequential; a map is a JSON file or inline JSON."});
-    }
-    for (const plan::DeviceName& d : map->devices())
-      if (!d.is_cpu() && !d.is_disk() && !inputs.machine.find(d.normalized().text()))
-        return invalid(fmt::format("device map: device {} is not one of this machine ({})", quoted(d.text()),
-                                   join(inputs.machine.names(), ", ")));
-    plan::DeviceMap normalized;
-    for (const auto& [key, device] : map->entries) normalized.entries.emplace(key, device.normalized());
-    map = std::move(normalized);
-  }
-  TRY(const LibraryTree library, library_tree(model, options, map));
-
-  std::vector<uint64_t> free_bytes;
-  for (const size_t d : inputs.machine.accelerators()) {
-    const machine::DeviceSpec& device = inputs.machine.devices[d];
-    free_bytes.push_back(device.memory_bytes - std::min(device.memory_bytes, device.overhead_bytes));
-  }
-  const auto cpu = inputs.machine.cpu();
-  const uint64_t ram = cpu ? inputs.machine.devices[*cpu].memory_bytes : 0;
-  if (transformers) {
-    compat::TransformersRequest request;
-    if (mode) request.mode = *mode;
-    request.map = map;
-    request.max_memory = entries;
-    request.free_bytes = free_bytes;
-    request.available_ram = ram;
-    request.quantizer = library.quantizer;
-    request.revision = *revision;
-    request.enable_fp32_cpu_offload = options.llm_int8_enable_fp32_cpu_offload;
-    TRY(out.result, compat::plan_as_transformers(library.tree, request));
-  } else {
-    compat::AccelerateRequest request;
-    if (mode) request.mode = *mode;
-    request.map = map;
-    request.max_memory = entries;
-    request.free_bytes = free_bytes;
-    request.available_ram = ram;
-    TRY(out.result, compat::plan_as_accelerate(library.tree, request));
-  }
+  const PlanInputs& inputs = out.planned.inputs;
+  TRY_STATUS(read_map(options, inputs.machine, asked));
+  TRY(const LibraryTree library, library_tree(model, options, asked.map));
+  TRY(out.result, ask_library(library, inputs.machine, options, asked));
   if (!out.result.map) return library_error(out.result);
-  out.planned.plan = plan_of(out.result, inputs, strategy);
+  out.planned.plan = plan_of(out.result, inputs, asked.strategy);
   out.here = plan_here(model, inputs, *out.result.map);
   if (out.here) out.planned.plan.estimate = out.here->estimate;
-  judge(model, library, native, map.has_value(), out);
+  judge(model, library, native, asked.map.has_value(), out);
   if (options.purpose == "training")
     for (std::string& fault : training_faults(model, inputs, *out.result.map))
       out.planned.plan.warnings.push_back(std::move(fault));
-  if (entries)
-    for (std::string& note : compat::max_memory_notes(*entries)) out.planned.plan.warnings.push_back(std::move(note));
+  if (asked.max_memory)
+    for (std::string& note : compat::max_memory_notes(*asked.max_memory))
+      out.planned.plan.warnings.push_back(std::move(note));
   return out;
 }
 

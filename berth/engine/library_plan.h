@@ -38,6 +38,10 @@ struct LibraryPlan {
 // bit on the cpu) is there, and the first of its warnings says so.
 Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options);
 
+// The library's answer alone, not judged: its error is in the result. Many cases of one opened model are quick this
+// way.
+Result<plan::compat::CompatResult> library_result(const OpenedModel& model, const Options& options);
+
 // The document of contract.md 4; `options` are those it was planned under.
 plan::PlanDocument library_document(const OpenedModel& model, const LibraryPlan& planned, const Options& options);
 

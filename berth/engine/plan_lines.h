@@ -1,5 +1,9 @@
 // engine/plan_lines.h — `berth plan --from-jsonl`: a line with a module tree and budgets in, the library's plan out.
 //
+// In place of a tree a line may have "model": what `berth plan` takes as MODEL. "dtype" is then --dtype (both libraries),
+// "quant" "nf4", "fp4" or "int8" loads it in 4 or 8 bit, "none" or absent takes the checkpoint as it is, its own quantizer
+// included. Lines of one model in a row open it once.
+//
 // One answer for each line that is not blank, in order (plan/strategies/compat_jsonl.h has both formats). A line that
 // cannot be read is answered too, so that answers and lines stay in step.
 //

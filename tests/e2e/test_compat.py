@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from berth_command import SHARED, CommandTest, berth
+from berth_command import SHARED, SOURCE, CommandTest, berth
 
 MAPS = SHARED / "golden/device_maps"
 CHECKPOINTS = SHARED / "checkpoints"
@@ -123,25 +123,57 @@ def check_case(test, model, case):
     test.assertEqual(any("refuses this map" in w for w in document["warnings"]), refused, name)
 
 
+def published_cases():
+    """(model, case) of every published map; but for those made without the model's own no-split list, which the command always passes."""
+    for file in sorted((MAPS / "maps").glob("*.json")):
+        golden = json.loads(file.read_text())
+        for case in golden["cases"]:
+            if case.get("no_split") != []:
+                yield golden["model"], case
+
+
 class Models(CommandTest):
     def test_published_ones_are_planned_as_the_libraries_plan_them(self):
-        """One case of each kind for every model; all of them: test_compat.py --all."""
+        """Every published map, each model opened once for all its cases: budgets, map, what is logged, errors."""
         self.need(MAPS / "maps")
-        files = sorted((MAPS / "maps").glob("*.json"))
-        self.assertGreaterEqual(len(files), 45)
-        for number, file in enumerate(files):
-            golden = json.loads(file.read_text())
-            kinds = {}
-            for case in golden["cases"]:
-                if case.get("no_split") == []:  # the command always passes the model's own list
-                    continue
-                kinds.setdefault((case["library"], case.get("quant"), "error" in case), []).append(case)
-            for k, cases in enumerate(kinds.values()):
-                if ALL:
-                    for case in cases:
-                        check_case(self, golden["model"], case)
-                elif (k + number) % 2 == 0:  # half the kinds of each model, another case of each for the next
-                    check_case(self, golden["model"], cases[number % len(cases)])
+        cases = list(published_cases())
+        self.assertEqual(len(cases), 1940)
+        cases.sort(key=lambda c: (c[0], str(c[1].get("quant")), c[1]["dtype"]))  # one opened model after the other
+        lines = []
+        for number, (model, case) in enumerate(cases):
+            quant = case.get("quant") or "none"
+            lines.append({"id": number, "model": str(config_of(model, quant == "native") / "config.json"), "library": case["library"], "mode": case["mode"],
+                          "max_memory": case["max_memory"], "quant": "none" if quant == "native" else quant,
+                          "dtype": None if quant == "native" else {"bf16": "bfloat16", "fp32": "float32"}[case["dtype"]]})
+        ran = self.succeeds("plan", "--from-jsonl", "-", stdin="\n".join(json.dumps(line) for line in lines))
+        answers = [json.loads(text) for text in ran.out.splitlines()]
+        wrong = [f"{model} {case['library']} {case.get('quant')} {case['mode']} {case['label']}: {differences(case, answer)}"
+                 for (model, case), answer in zip(cases, answers, strict=True) if differences(case, answer)]
+        print(f"golden maps through the command: {len(cases) - len(wrong)}/{len(cases)}", file=sys.stderr)
+        self.assertEqual(wrong, [])
+
+    def test_one_at_a_time_the_document_says_the_same(self):
+        """`plan --compat` itself: of every model an even choice; all of them, a minute and more: test_compat.py --all."""
+        self.need(MAPS / "maps")
+        seen = {}
+        for number, (model, case) in enumerate(published_cases()):
+            kind = (model, case["library"], case.get("quant"), "error" in case)
+            seen[kind] = seen.get(kind, 0) + 1
+            if ALL or (seen[kind] == 1 and number % 2 == 0):
+                check_case(self, model, case)
+
+    def test_lines_that_name_no_model(self):
+        good = {"id": 1, "model": str(SOURCE / "tests/data/stories260k"), "library": "accelerate", "mode": "sequential", "max_memory": {"0": "1GiB"}}
+        bad = [{**good, "model": "/no/such"}, {**good, "model": 7}, {**good, "tree": {"c": "Net"}}, {**good, "mode": "custom"}, {**good, "library": "deepspeed"},
+               {**good, "max_memory": "0=1GiB"}, {**good, "quant": "int3"}, {**good, "quant": "nf4"}, {**good, "dtype": "int8"}]
+        ran = berth("plan", "--from-jsonl", "-", stdin="\n".join(json.dumps(line) for line in [good, *bad, good]))
+        answers = [json.loads(text) for text in ran.out.splitlines()]
+        self.assertEqual((ran.status, len(answers)), (1, len(bad) + 2), ran.err)
+        self.assertEqual(answers[0], {"id": 1, "map": {"": 0}})
+        self.assertEqual(answers[-1], answers[0])
+        for line, answer in zip(bad, answers[1:]):
+            self.assertEqual((answer["id"], answer["error"]["stage"]), (1, "read"), line)
+            self.assertTrue(answer["message"], line)
 
 
 def linear(rows, cols, dtype="BF16"):

@@ -68,7 +68,9 @@ Result<CompatResult> plan_line(JsonView line) {
   return plan_as_accelerate(tree, request);
 }
 
-std::string unreadable(const Error& error, JsonView id) {
+}  // namespace
+
+std::string unreadable_line(const Error& error, JsonView id) {
   JsonWriter w;
   w.begin_object().key("id").raw(id.valid() ? id.text() : "null").key("error").begin_object();
   w.member("stage", "read").member("type", error_code_name(error.code)).end_object();
@@ -76,23 +78,25 @@ std::string unreadable(const Error& error, JsonView id) {
   return w.take();
 }
 
-}  // namespace
+std::string answer_line(const CompatResult& result, JsonView id) {
+  JsonWriter w;
+  w.begin_object();
+  if (id.valid()) w.key("id").raw(id.text());
+  write_result(result, w);
+  if (result.error) w.member("message", result.error->raised.message);
+  w.end_object();
+  return w.take();
+}
 
 std::string plan_compat_line(std::string_view line, bool* readable) {
   if (readable != nullptr) *readable = false;
   const auto document = JsonDocument::parse(line);
-  if (!document) return unreadable(document.error(), {});
+  if (!document) return unreadable_line(document.error(), {});
   const JsonView root = document->root();
   const auto result = plan_line(root);
-  if (!result) return unreadable(result.error(), root["id"]);
+  if (!result) return unreadable_line(result.error(), root["id"]);
   if (readable != nullptr) *readable = true;
-  JsonWriter w;
-  w.begin_object();
-  if (const JsonView id = root["id"]; id.valid()) w.key("id").raw(id.text());
-  write_result(*result, w);
-  if (result->error) w.member("message", result->error->raised.message);
-  w.end_object();
-  return w.take();
+  return answer_line(*result, root["id"]);
 }
 
 }  // namespace berth::plan::compat

@@ -9,16 +9,25 @@
 //      also "message", in words. A line that cannot be read gives {"id", "error": {"stage": "read", "type": code},
 //      "message"}.
 //
+// A line may name a published model in place of a tree: engine/plan_lines.h, which shares the answers' format.
+//
 // Start reading at: plan_compat_line.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "berth/base/json.h"
+#include "berth/plan/strategies/compat_result.h"
+
 namespace berth::plan::compat {
 
 // A pure function; the answer has no line break. `readable`, where given, is set to false for a line that cannot be
 // read.
 std::string plan_compat_line(std::string_view line, bool* readable = nullptr);
+
+// The answer to a line; `id` as it was given, invalid where it has none.
+std::string answer_line(const CompatResult& result, JsonView id);
+std::string unreadable_line(const Error& error, JsonView id);
 
 }  // namespace berth::plan::compat
