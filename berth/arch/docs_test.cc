@@ -14,7 +14,7 @@ TEST(ArchitectureDocs, NameEveryModelTypeAndGgufArchitecture) {
     EXPECT_NE(text->find("`" + type + "`"), std::string::npos) << type;
   for (const std::string& name : known_gguf_architectures())
     if (name != "llama+experts") EXPECT_NE(text->find("`" + name + "`"), std::string::npos) << name;
-  EXPECT_EQ(known_model_types().size(), 37u);
+  EXPECT_EQ(known_model_types().size(), 39u);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ TEST(ParseSize, ReadsBinaryAndDecimalUnitsApart) {
 }
 
 TEST(ParseSize, RefusesNonsense) {
-  for (const char* bad : {"", "GiB", "-1", "1.2.3GiB", "1XB", "99999999999999999999", "9999999TiB", "1i", "1iB", "1GiBs"})
+  for (const char* bad :
+       {"", "GiB", "-1", "1.2.3GiB", "1XB", "99999999999999999999", "9999999TiB", "1i", "1iB", "1GiBs"})
     EXPECT_FALSE(parse_size(bad)) << bad;
 }
 
@@ -46,6 +47,17 @@ TEST(GlobMatch, KnowsStarAndQuestionMark) {
   EXPECT_TRUE(glob_match("model.layers.*.mlp", "model.layers.12.mlp"));
   EXPECT_FALSE(glob_match("model.layers.?.mlp", "model.layers.12.mlp"));
   EXPECT_TRUE(glob_match("*", ""));
+}
+
+TEST(GlobMatch, KnowsClassesOfCharacters) {
+  EXPECT_TRUE(glob_match("*layers.[0-5].*", "model.layers.5.mlp"));
+  EXPECT_FALSE(glob_match("*layers.[0-5].*", "model.layers.6.mlp"));
+  EXPECT_FALSE(glob_match("*layers.[0-5].*", "model.layers.15.mlp"));
+  EXPECT_TRUE(glob_match("*layers.1[02].*", "model.layers.12.mlp"));
+  EXPECT_TRUE(glob_match("layers.[!0-5]", "layers.6"));
+  EXPECT_FALSE(glob_match("layers.[!0-5]", "layers.5"));
+  EXPECT_TRUE(glob_match("[]]", "]"));
+  for (const char* literal : {"a[", "a[]", "a[!", "a[!]", "a[b"}) EXPECT_TRUE(glob_match(literal, literal)) << literal;
 }
 
 }  // namespace

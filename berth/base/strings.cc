@@ -1,9 +1,9 @@
 // base/strings.cc — see strings.h.
 #include "berth/base/strings.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -39,12 +39,17 @@ std::string escaped(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     const size_t n = utf8_length(text, i);
-    const bool control = c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
+    const bool control =
+        c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
     if (n == 0 || control) {
-      if (c == '\n') out += "\\n";
-      else if (c == '\t') out += "\\t";
-      else if (n == 2) out += fmt::format("\\x{:02x}\\x{:02x}", c, static_cast<unsigned char>(text[i + 1]));
-      else out += fmt::format("\\x{:02x}", c);
+      if (c == '\n')
+        out += "\\n";
+      else if (c == '\t')
+        out += "\\t";
+      else if (n == 2)
+        out += fmt::format("\\x{:02x}\\x{:02x}", c, static_cast<unsigned char>(text[i + 1]));
+      else
+        out += fmt::format("\\x{:02x}", c);
       i += n == 2 ? 2 : 1;
     } else {
       out.append(text, i, n);
@@ -132,11 +137,34 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+namespace {
+
+// How long the part of the pattern is that stands for one character, if it stands for `c`; 0: it does not.
+size_t glob_one(std::string_view pattern, char c) {
+  if (pattern.empty() || pattern[0] == '*') return 0;
+  const size_t close =
+      pattern.size() > 2 && pattern[0] == '[' ? pattern.find(']', pattern[1] == '!' ? 3 : 2) : std::string_view::npos;
+  if (close == std::string_view::npos) return pattern[0] == '?' || pattern[0] == c ? 1 : 0;
+  const bool negated = pattern[1] == '!';
+  bool in = false;
+  for (size_t i = negated ? 2 : 1; i < close; ++i) {
+    if (i + 2 < close && pattern[i + 1] == '-') {
+      in = in || (pattern[i] <= c && c <= pattern[i + 2]);
+      i += 2;
+    } else {
+      in = in || pattern[i] == c;
+    }
+  }
+  return in != negated ? close + 1 : 0;
+}
+
+}  // namespace
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
-      ++p;
+    if (const size_t length = glob_one(pattern.substr(p), text[t]); length > 0) {
+      p += length;
       ++t;
     } else if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

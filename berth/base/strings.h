@@ -28,7 +28,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::string_view trimmed(std::string_view text);
 
-// Shell-like pattern: * (any run), ? (one character), everything else literal.
+// Shell-like pattern: * (any run), ? (one character), [a-c] and [!a-c] (one of them, none of them), all else literal.
 bool glob_match(std::string_view pattern, std::string_view text);
 
 // xxHash3, 128 bits, as 32 hex digits.

@@ -30,7 +30,7 @@ Result<std::vector<plan::Pin>> parse_pins(const Options& o) {
   for (const std::string& text : o.pin) {
     const size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-      return Error(ErrorCode::kInvalidArgument, fmt::format("--pin {} is not PATH=DEVICE", quoted(text)));
+      return Error(ErrorCode::kInvalidArgument, fmt::format("--pin {} is not PATH=DEVICE", quoted(text)), {"lm_head=cpu; '*.mlp=cpu'; '*=1' pins the whole model."});
     pins.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   return pins;

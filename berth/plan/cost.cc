@@ -136,7 +136,7 @@ void CostModel::add_choices(const Rules& rules) {
       const Device& device_d = device(d);
       if (!device_d.usable || (pinned && *pinned != d)) continue;
       if (!pinned && !rules.offload && accelerators && !device_d.accelerator) continue;
-      if (device_d.kind == machine::DeviceKind::kDisk && !stream) continue;
+      if (!pinned && device_d.kind == machine::DeviceKind::kDisk && !stream) continue;
       // llama.cpp always keeps its token embeddings in host memory.
       if (!pinned && rules.target == Target::kLlamaCpp && cpu_ && d != *cpu_) continue;
       table_choices_[static_cast<size_t>(j)].push_back(static_cast<int16_t>(d));

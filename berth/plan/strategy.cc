@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "berth/base/strings.h"
 #include "berth/plan/reason.h"
@@ -25,14 +26,21 @@ bool is_under(std::string_view path, std::string_view ancestor) {
   return ancestor.empty() || path == ancestor || (path.starts_with(ancestor) && path[ancestor.size()] == '.');
 }
 
-// Whether a pin's pattern concerns the unit: it names the unit, a module above it, or one of the unit's own modules.
-bool pin_matches(const Pin& pin, const sizing::Unit& unit) {
-  const auto one = [&](const std::string& path) {
-    return glob_match(pin.pattern, path) || is_under(path, pin.pattern) || is_under(pin.pattern, path);
-  };
-  return one(unit.path) || std::any_of(unit.paths.begin(), unit.paths.end(), [&](const std::string& p) {
-           return glob_match(pin.pattern, p) || is_under(p, pin.pattern);
-         });
+bool is_glob(const Pin& pin) { return pin.pattern.find_first_of("*?[") != std::string::npos; }
+
+// How much a pin has to say about a unit; nothing: it does not concern it. It does where it names the unit, a module
+// above it or one of its own modules. Most to say has a path to the unit, the deeper the more; then a path to another
+// of its modules (the norm before the head); then globs, in the same order.
+std::optional<std::pair<int, size_t>> pin_rank(const Pin& pin, const sizing::Unit& unit) {
+  const bool glob = is_glob(pin);
+  const size_t depth = glob ? 0 : pin.pattern.size();
+  if (glob_match(pin.pattern, unit.path) || is_under(unit.path, pin.pattern) || is_under(pin.pattern, unit.path))
+    return std::pair(glob ? 1 : 3, depth);
+  const bool part = std::any_of(unit.paths.begin(), unit.paths.end(), [&](const std::string& p) {
+    return glob_match(pin.pattern, p) || is_under(p, pin.pattern);
+  });
+  if (part) return std::pair(glob ? 0 : 2, depth);
+  return std::nullopt;
 }
 
 // Everything a pin may name: units, their modules, and the modules above.
@@ -61,21 +69,40 @@ Result<size_t> find_device(const AssignRequest& r, const std::string& name) {
   return *d;
 }
 
+// What runs the plan computes nothing from the disk, and only units that compute nothing may be pinned there.
+bool computes_from_disk(const PlanRequest& r) {
+  return r.stream && r.target != Target::kLlamaCpp && r.assign.machine->cpu().has_value();
+}
+
 Result<std::vector<std::optional<size_t>>> resolve_pins(const PlanRequest& r) {
   const sizing::UnitTable& table = *r.assign.units;
   std::vector<std::optional<size_t>> out(table.units.size());
+  std::vector<const Pin*> by(table.units.size(), nullptr);
+  std::vector<std::pair<int, size_t>> ranks(table.units.size());
   for (const Pin& pin : r.pins) {
     TRY(const size_t device, find_device(r.assign, pin.device));
+    const bool disk = r.assign.machine->devices[device].kind == machine::DeviceKind::kDisk;
     bool any = false;
     for (size_t u = 0; u < table.units.size(); ++u) {
-      if (!pin_matches(pin, table.units[u])) continue;
+      const auto rank = pin_rank(pin, table.units[u]);
+      if (!rank) continue;
       any = true;
       // A table stored with the head is the head's to place.
       const size_t holder = table.units[u].stored_with >= 0 ? static_cast<size_t>(table.units[u].stored_with) : u;
-      if (out[holder] && *out[holder] != device)
+      if (disk && static_cast<int32_t>(holder) < table.chain_size && !computes_from_disk(r))
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("--pin {}={} puts {} on the disk, from where nothing can be computed here",
+                                 pin.pattern, pin.device, quoted(table.units[holder].path)),
+                     {"Pin it to the cpu or an accelerator."});
+      if (by[holder] != nullptr && *rank < ranks[holder]) continue;
+      if (by[holder] != nullptr && *rank == ranks[holder] && *out[holder] != device)
         return Error(ErrorCode::kInvalidArgument,
-                     fmt::format("two pins put {} on different devices", quoted(table.units[u].path)));
+                     fmt::format("two pins put {} on different devices: {}={} and {}={}", quoted(table.units[u].path),
+                                 by[holder]->pattern, by[holder]->device, pin.pattern, pin.device),
+                     {"Of a path and a glob the path decides, of two paths the deeper one."});
       out[holder] = device;
+      by[holder] = &pin;
+      ranks[holder] = *rank;
     }
     if (!any) {
       const auto paths = unit_paths(table);

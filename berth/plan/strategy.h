@@ -20,7 +20,9 @@
 
 namespace berth::plan {
 
-// --pin PATH=DEVICE: every unit with a module that the pattern matches (glob, or a path above or below it).
+// --pin PATH=DEVICE: every unit with a module that the pattern matches (glob, or a path above or below it). As in a
+// device map the deeper of two paths decides, and a path decides against a glob: layers=0 with layers.3=cpu, *.mlp=cpu
+// with layers.3=0.
 struct Pin {
   std::string pattern;
   std::string device;  // device-map name

@@ -98,6 +98,43 @@ TEST(MakePlan, PinsAndGlobsHold) {
   EXPECT_NE(typo.error().message.find("did you mean"), std::string::npos);
 }
 
+TEST(MakePlan, APathDecidesAgainstAGlobAndTheDeeperOfTwoPaths) {
+  const Case c = model_case(ModelShape{}, {24 * kGiB, 24 * kGiB}, 64 * kGiB, 0);
+  PlanRequest r = request_for(c);
+  r.pins = {{"model.layers.3", "cpu"}, {"model.layers", "0"}, {"*.mlp", "1"}, {"lm_head", "1"}, {"model", "0"}};
+  const auto plan = make_plan(r);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(unit(*plan, "model.layers.3.mlp").device, "cpu");
+  EXPECT_EQ(unit(*plan, "model.layers.4.mlp").device, "0");
+  EXPECT_EQ(unit(*plan, "lm_head").device, "1");  // although model.norm goes with it
+  r.pins = {{"model.layers.[0-3].*", "cpu"}, {"*.mlp", "1"}};
+  const auto torn = make_plan(r);
+  ASSERT_FALSE(torn.has_value());
+  EXPECT_EQ(torn.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(torn.error().message.find("two pins put"), std::string::npos);
+}
+
+// What a device map can say, a pin can: a table on the disk needs no cpu and nobody who computes there.
+TEST(MakePlan, ATableMayBePinnedToTheDisk) {
+  for (const bool stream : {true, false}) {
+    const Case c = model_case(ModelShape{}, {24 * kGiB}, 0, kGiB * 100);
+    PlanRequest r = request_for(c);
+    r.stream = stream;
+    r.pins = {{"model.embed_tokens", "disk"}};
+    const auto plan = make_plan(r);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    EXPECT_EQ(unit(*plan, "model.embed_tokens").device, "disk");
+    const auto map = plan_from_map(r, {{{"", DeviceName::accelerator(0)}, {"model.embed_tokens", DeviceName::disk()}}});
+    ASSERT_TRUE(map.has_value()) << map.error().message;
+    EXPECT_EQ(unit(*map, "model.embed_tokens").device, "disk");
+    r.pins = {{"model.layers.3", "disk"}};
+    if (stream) continue;
+    const auto layer = make_plan(r);
+    ASSERT_FALSE(layer.has_value());
+    EXPECT_EQ(layer.error().code, ErrorCode::kUnsupported);
+  }
+}
+
 TEST(MakePlan, NothingLeavesTheAcceleratorsWithoutOffload) {
   const Case c = model_case(ModelShape{}, {24 * kGiB}, 64 * kGiB, 0);
   PlanRequest r = request_for(c);

@@ -9,7 +9,8 @@
 namespace berth::arch {
 namespace {
 
-void read_falcon(ConfigReader& config, Decoder& d) {
+// `newer_default`: what new_decoder_architecture is where the config is silent.
+void read(ConfigReader& config, Decoder& d, bool newer_default, const TextKeys& keys) {
   const int64_t hidden = config.integer("hidden_size", 4544, kWidthRange);
   const TextDefaults defaults{.vocab = 65024,
                               .hidden = 4544,
@@ -20,14 +21,8 @@ void read_falcon(ConfigReader& config, Decoder& d) {
                               .eps = 1e-5,
                               .tied = true,
                               .activation = "gelu"};
-  TextKeys keys;
-  keys.intermediate = "ffn_hidden_size";
-  keys.kv_heads = "num_kv_heads";
-  keys.head_dim = "(hidden_size / num_attention_heads)";
-  keys.eps = "layer_norm_epsilon";
-  keys.activation = "activation";
   const TextConfig text = read_decoder(config, d, defaults, keys);
-  const bool newer = config.boolean("new_decoder_architecture", false);
+  const bool newer = config.boolean("new_decoder_architecture", newer_default);
   const bool multi_query = config.boolean("multi_query", true), alibi = config.boolean("alibi", false);
   const bool parallel = newer || config.boolean("parallel_attn", true), bias = config.boolean("bias", false);
   const int64_t norms = config.integer("num_ln_in_parallel_attn", newer ? 2 : 1, {1, 2});
@@ -53,6 +48,32 @@ void read_falcon(ConfigReader& config, Decoder& d) {
     layer.mlp.bias = bias;
   }
 }
+
+TextKeys falcon_keys() {
+  TextKeys keys;
+  keys.intermediate = "ffn_hidden_size";
+  keys.kv_heads = "num_kv_heads";
+  keys.head_dim = "(hidden_size / num_attention_heads)";
+  keys.eps = "layer_norm_epsilon";
+  keys.activation = "activation";
+  return keys;
+}
+
+// Configs from before Transformers had the class, when the code came with the checkpoint.
+TextKeys refined_web_keys() {
+  TextKeys keys = falcon_keys();
+  keys.layers = "n_layer";
+  keys.heads = "n_head";
+  keys.kv_heads = "n_head_kv";
+  keys.head_dim = "(hidden_size / n_head)";
+  return keys;
+}
+
+void read_falcon(ConfigReader& config, Decoder& d) { read(config, d, false, falcon_keys()); }
+// 40B: keys and values by groups of heads, two norms.
+void read_refined_web(ConfigReader& config, Decoder& d) { read(config, d, true, refined_web_keys()); }
+// 7B and the -rw- models: one norm before both halves, or one after the other.
+void read_refined_web_model(ConfigReader& config, Decoder& d) { read(config, d, false, refined_web_keys()); }
 
 void attention(Builder& b, const Decoder& d, const AttentionSpec& a) {
   const auto scope = b.open("self_attention", "FalconAttention");
@@ -96,7 +117,9 @@ void build_falcon(const Decoder& d, Builder& b) {
 }
 
 constexpr std::array<std::string_view, 1> kClass{"FalconForCausalLM"};
-constexpr std::array<Family, 1> kFamilies{{{"falcon", "", kClass, read_falcon, build_falcon}}};
+constexpr std::array<Family, 3> kFamilies{{{"falcon", "", kClass, read_falcon, build_falcon},
+                                           {"RefinedWeb", "", kClass, read_refined_web, build_falcon},
+                                           {"RefinedWebModel", "", kClass, read_refined_web_model, build_falcon}}};
 
 }  // namespace
 
