@@ -50,6 +50,12 @@ constexpr std::array kNames{
     GgufName{Role::kQNorm, "attn_q_norm.weight"},
     GgufName{Role::kKNorm, "attn_k_norm.weight"},
     GgufName{Role::kSinks, "attn_sinks.weight"},
+    GgufName{Role::kQDown, "attn_q_a.weight"},
+    GgufName{Role::kQDownNorm, "attn_q_a_norm.weight"},
+    GgufName{Role::kQUp, "attn_q_b.weight"},
+    GgufName{Role::kKvDown, "attn_kv_a_mqa.weight"},
+    GgufName{Role::kKvDownNorm, "attn_kv_a_norm.weight"},
+    GgufName{Role::kKvUp, "attn_kv_b.weight"},
     GgufName{Role::kGate, "ffn_gate.weight"},
     GgufName{Role::kGateBias, "ffn_gate.bias"},
     GgufName{Role::kUp, "ffn_up.weight"},
@@ -75,12 +81,26 @@ constexpr std::array kNames{
     GgufName{Role::kPleGate, "inp_gate.weight"},
     GgufName{Role::kPleProjection, "proj.weight"},
     GgufName{Role::kPleNorm, "post_norm.weight"},
+    GgufName{Role::kAltUpCorrectScale, "altup_correct_scale.weight"},
+    GgufName{Role::kAltUpCorrectCoefs, "altup_correct_coef.weight"},
+    GgufName{Role::kAltUpPredictCoefs, "altup_predict_coef.weight"},
+    GgufName{Role::kAltUpRouter, "altup_router.weight"},
+    GgufName{Role::kAltUpRouterNorm, "altup_router_norm.weight"},
+    GgufName{Role::kLaurelLeft, "laurel_l.weight"},
+    GgufName{Role::kLaurelRight, "laurel_r.weight"},
+    GgufName{Role::kLaurelNorm, "laurel_post_norm.weight"},
 };
+// What one architecture calls otherwise.
+constexpr std::array kGptOssNames{GgufName{Role::kMlpNorm, "post_attention_norm.weight"}};
+constexpr std::array kTwoNormFalconNames{
+    GgufName{Role::kInputNorm, "attn_norm_2.weight"}, GgufName{Role::kInputNormBias, "attn_norm_2.bias"},
+    GgufName{Role::kMlpNorm, "attn_norm.weight"}, GgufName{Role::kMlpNormBias, "attn_norm.bias"}};
 
-std::optional<std::string> gguf_name(Role role, int32_t layer) {
-  for (const GgufName& n : kNames)
-    if (n.role == role) return layer < 0 ? std::string(n.name) : fmt::format("blk.{}.{}", layer, n.name);
-  return std::nullopt;
+std::span<const GgufName> own_names(std::string_view architecture, const ModelSpec& spec) {
+  if (architecture == "gpt-oss") return kGptOssNames;
+  const bool two_norms = spec.layers.front().parallel && spec.layers.front().mlp_norm.present();
+  if (architecture == "falcon" && two_norms) return kTwoNormFalconNames;
+  return {};
 }
 
 // Architectures whose converter interleaves the two halves of every head of Q and K.
@@ -97,7 +117,7 @@ std::vector<Segment> unpermuted(int64_t heads, int64_t head_dim) {
   return segments;
 }
 
-// Gate rows of an expert, then its up rows, from two stacked tensors.
+// Gate rows (or biases) of an expert, then its up rows, from two stacked tensors.
 std::vector<Segment> gate_then_up(int64_t experts, int64_t inner) {
   std::vector<Segment> segments;
   segments.reserve(static_cast<size_t>(2 * experts));
@@ -113,6 +133,7 @@ class Resolver {
         d_(decoder),
         builder_(builder),
         spec_(spec),
+        own_names_(own_names(checkpoint.gguf()->architecture(), decoder.spec)),
         permuted_(permutes_heads(checkpoint.gguf()->architecture())) {}
 
   Status resolve() {
@@ -132,29 +153,93 @@ class Resolver {
       spec_.tensors.push_back(std::move(tensor));
       return {};
     }
-    if (w.spec.role == Role::kExpertsGateUp) {
-      const int64_t inner = w.spec.rows / 2;
-      for (const std::string_view part : {"gate", "up"})
-        TRY_STATUS(add_source(w, tensor, fmt::format("blk.{}.ffn_{}_exps.weight", w.spec.layer, part),
-                              {w.spec.experts, inner, w.spec.cols}));
-      tensor.recipe.segments = gate_then_up(w.spec.experts, inner);
-      spec_.tensors.push_back(std::move(tensor));
-      return {};
-    }
-    const auto name = gguf_name(w.spec.role, w.spec.layer);
+    if (w.spec.role == Role::kExpertsGateUp || w.spec.role == Role::kExpertsGateUpBias) return add_gate_up(w, tensor);
+    if (w.spec.role == Role::kAltUpProjection) return add_slice(w, tensor, "altup_proj.weight");
+    if (w.spec.role == Role::kAltUpUnembedProjection) return add_slice(w, tensor, "altup_unembd_proj.weight");
+    const auto name = name_of(w.spec.role, w.spec.layer);
     if (!name)
       return Error(ErrorCode::kUnsupported,
                    fmt::format("no GGUF name is known for {} of {}", quoted(w.spec.name), d_.architecture));
+    if (w.spec.role == Role::kKvUp && checkpoint_.find(*name) == nullptr) return add_split_kv_up(w, tensor);
     if (w.spec.role == Role::kEmbedding || w.spec.role == Role::kHead) accept_padding(w, tensor, *name);
+    // Older converters drop the axis of one row.
+    const TensorEntry* entry = checkpoint_.find(*name);
+    const bool one_row = w.spec.rows == 1 && entry != nullptr && entry->shape.size() == 1;
     const bool vector = w.spec.kind == TensorKind::kVector && w.rows.value == 1;
     const bool bank = w.spec.kind == TensorKind::kBank;
     const Shape flat{w.spec.rows, tensor.cols};
     const Shape stacked{w.spec.experts, w.spec.rows, w.spec.cols};
     TRY_STATUS(add_source(w, tensor, *name,
-                          vector ? Shape{w.spec.cols}
-                          : bank ? stacked
-                                 : Shape{tensor.rows, tensor.cols}));
+                          vector || one_row ? Shape{w.spec.cols}
+                          : bank            ? stacked
+                                            : Shape{tensor.rows, tensor.cols}));
     if (permuted_) unpermute(tensor);
+    spec_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
+  std::optional<std::string> name_of(Role role, int32_t layer) const {
+    for (const std::span<const GgufName> names : {own_names_, std::span<const GgufName>(kNames)})
+      for (const GgufName& n : names)
+        if (n.role == role) return layer < 0 ? std::string(n.name) : fmt::format("blk.{}.{}", layer, n.name);
+    return std::nullopt;
+  }
+
+  // Gate and up of a bank, or their biases: apart (an expert's gate, then its up) or in one tensor already.
+  Status add_gate_up(const WantedTensor& w, TensorSpec& tensor) {
+    const bool bias = w.spec.role == Role::kExpertsGateUpBias;
+    const int64_t experts = bias ? w.spec.rows : w.spec.experts;
+    const int64_t inner = (bias ? w.spec.cols : w.spec.rows) / 2;
+    const std::string_view kind = bias ? "bias" : "weight";
+    const std::string whole = fmt::format("blk.{}.ffn_gate_up_exps.{}", w.spec.layer, kind);
+    if (checkpoint_.find(whole) != nullptr) {
+      TRY_STATUS(
+          add_source(w, tensor, whole, bias ? Shape{experts, 2 * inner} : Shape{experts, 2 * inner, w.spec.cols}));
+    } else {
+      for (const std::string_view part : {"gate", "up"})
+        TRY_STATUS(add_source(w, tensor, fmt::format("blk.{}.ffn_{}_exps.{}", w.spec.layer, part, kind),
+                              bias ? Shape{experts, inner} : Shape{experts, inner, w.spec.cols}));
+      tensor.recipe.segments = gate_then_up(experts, inner);
+      if (bias)  // elements are picked
+        for (Source& source : tensor.recipe.sources) source.rows = experts * inner, source.cols = 1;
+    }
+    spec_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
+  // One matrix of several that lie stacked in one tensor; TensorSpec::layer is its number.
+  Status add_slice(const WantedTensor& w, TensorSpec& tensor, const std::string& name) {
+    const int64_t count = d_.spec.altup.inputs - 1;
+    TRY_STATUS(add_source(w, tensor, name, {count, w.spec.rows, w.spec.cols}));
+    Source& source = tensor.recipe.sources.back();
+    source.slice = w.spec.layer;
+    source.rows = w.spec.rows;
+    spec_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
+  // DeepSeek's newer files: keys [heads, latent, nope] and values [heads, v, latent] apart, the keys transposed.
+  Status add_split_kv_up(const WantedTensor& w, TensorSpec& tensor) {
+    const AttentionSpec& a = d_.layer(w.spec.layer).attention;
+    const std::string keys = fmt::format("blk.{}.attn_k_b.weight", w.spec.layer);
+    const std::string values = fmt::format("blk.{}.attn_v_b.weight", w.spec.layer);
+    for (int64_t head = 0; head < a.heads; ++head) {
+      TRY_STATUS(add_source(w, tensor, keys, {a.heads, a.kv_lora_rank, a.nope_head_dim}));
+      Source& k = tensor.recipe.sources.back();
+      if (is_block_type(k.dtype))
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("tensor {} holds keys transposed, in {} blocks that lie along the wrong axis",
+                                 quoted(keys), dtype_name(k.dtype)),
+                     {"Files with attn_kv_b.weight, or with attn_k_b.weight in a floating type, run."});
+      k.slice = head;
+      k.transposed = true;
+      k.rows = a.nope_head_dim;
+      k.cols = a.kv_lora_rank;
+      TRY_STATUS(add_source(w, tensor, values, {a.heads, a.v_head_dim, a.kv_lora_rank}));
+      Source& v = tensor.recipe.sources.back();
+      v.slice = head;
+      v.rows = a.v_head_dim;
+    }
     spec_.tensors.push_back(std::move(tensor));
     return {};
   }
@@ -196,6 +281,7 @@ class Resolver {
   const Decoder& d_;
   Builder& builder_;
   ModelSpec& spec_;
+  const std::span<const GgufName> own_names_;
   const bool permuted_;
 };
 

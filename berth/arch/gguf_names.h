@@ -3,7 +3,7 @@
 //
 // One table from roles to names serves every architecture: "attn_q" is kQ wherever it occurs. Differences: rows of Q
 // and K are permuted in files of the llama kind, norms of Gemma already hold the one, experts lie stacked with gate and
-// up apart.
+// up apart. A few architectures call a norm otherwise.
 //
 // Start reading at: resolve_gguf.
 #pragma once

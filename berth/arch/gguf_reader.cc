@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "berth/arch/config_reader.h"
@@ -74,22 +75,30 @@ std::vector<bool> GgufReader::sliding_pattern(size_t layers) {
   return found->value_or(std::vector<bool>());
 }
 
-std::vector<float> GgufReader::rope_divisors(int64_t pairs) {
-  constexpr std::string_view kName = "rope_freqs.weight";
-  const auto shape = tensors_.shape(kName);
+std::vector<double> GgufReader::numbers_per_layer(std::string_view key, size_t layers, format::DoubleRange range) {
+  if (!has(key)) return {};
+  if (!metadata_.array_size(metadata_.arch_key(key))) return std::vector<double>(layers, number(key, 0, range));
+  const auto found = metadata_.find_doubles(metadata_.arch_key(key), range);
+  if (!found) return fail(found.error()), std::vector<double>();
+  if ((*found)->size() != layers) return fail_key(key, "one number per layer"), std::vector<double>();
+  return **found;
+}
+
+std::vector<float> GgufReader::rope_numbers(std::string_view tensor, int64_t pairs) {
+  const auto shape = tensors_.shape(tensor);
   if (!shape) return {};
   if (*shape != Shape{pairs}) {
     fail(Error(ErrorCode::kCorruptData,
-               fmt::format("tensor {} has shape {}, expected [{}]: one divisor per pair of turned channels",
-                           quoted(kName), shape_text(*shape), pairs)));
+               fmt::format("tensor {} has shape {}, expected [{}]: one number per pair of turned channels",
+                           quoted(tensor), shape_text(*shape), pairs)));
     return {};
   }
-  auto values = tensors_.floats(kName);
+  auto values = tensors_.floats(tensor);
   if (!values) return fail(values.error()), std::vector<float>();
   for (const float v : *values) {
     if (std::isfinite(v) && v > 0) continue;
     fail(Error(ErrorCode::kCorruptData,
-               fmt::format("tensor {} holds {}: divisors of frequencies must be positive", quoted(kName), v)));
+               fmt::format("tensor {} holds {}: divisors of frequencies must be positive", quoted(tensor), v)));
     return {};
   }
   return *std::move(values);
@@ -112,6 +121,8 @@ TextKeys gguf_text_keys() {
 TextConfig read_gguf_text(GgufReader& gguf, std::string_view activation) {
   TextConfig t;
   t.keys = gguf_text_keys();
+  // Models with LayerNorm have its eps under another key.
+  if (!gguf.has(t.keys.eps)) t.keys.eps = "attention.layer_norm_epsilon";
   t.activation = std::string(activation);
   t.layers = gguf.integer(t.keys.layers, std::nullopt, kLayerRange);
   t.hidden = gguf.integer(t.keys.hidden, std::nullopt, kWidthRange);
@@ -151,7 +162,7 @@ RopeSpec read_gguf_rope(GgufReader& gguf, const TextConfig& text, int64_t head_d
   const int64_t turned = gguf.integer("rope.dimension_count", head_dim, {2, head_dim < 2 ? 2 : head_dim});
   rope.rotary_dim = static_cast<int32_t>(turned);
   if (turned % 2 != 0) gguf.fail_key("rope.dimension_count", "an even number");
-  rope.frequency_divisors = gguf.rope_divisors(turned / 2);
+  rope.frequency_divisors = gguf.rope_numbers("rope_freqs.weight", turned / 2);
 
   const std::string type = gguf.text("rope.scaling.type", gguf.has("rope.scale_linear") ? "linear" : "none");
   if (type == "none" || type.empty()) return rope;
@@ -182,6 +193,37 @@ ModelSpec gguf_llama_spec(GgufReader& gguf, const TextConfig& text) {
     layer.mlp.bias = mlp;
   }
   return spec;
+}
+
+std::vector<AttentionKind> set_gguf_windows(GgufReader& gguf, ModelSpec& spec,
+                                            const std::function<AttentionKind(int64_t)>& rule, int64_t default_window) {
+  std::vector<AttentionKind> kinds;
+  const std::vector<bool> slides = gguf.sliding_pattern(spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const auto listed = [&] { return slides[i] ? AttentionKind::kSliding : AttentionKind::kFull; };
+    kinds.push_back(slides.empty() ? rule(static_cast<int64_t>(i)) : listed());
+  }
+  const auto window = gguf.integer("attention.sliding_window", default_window, {0, INT32_MAX});
+  set_windows(spec, kinds, static_cast<int32_t>(window));
+  return kinds;
+}
+
+MoeSpec read_gguf_experts(GgufReader& gguf, RouterKind router, bool renormalizes) {
+  MoeSpec moe;
+  moe.experts = static_cast<int32_t>(gguf.integer("expert_count", std::nullopt, kExpertRange));
+  moe.experts_per_token = static_cast<int32_t>(gguf.integer("expert_used_count", std::nullopt, {1, moe.experts}));
+  moe.intermediate = static_cast<int32_t>(gguf.integer("expert_feed_forward_length", std::nullopt, kWidthRange));
+  moe.renormalize = gguf.boolean("expert_weights_norm", renormalizes);
+  moe.routed_scale = gguf.number("expert_weights_scale", 1, {0, 1e9, false});
+  if (moe.routed_scale == 0) moe.routed_scale = 1;  // written where there is none
+  constexpr std::array kGating{RouterKind::kSoftmaxThenTopK, RouterKind::kSigmoid, RouterKind::kTopKThenSoftmax};
+  const int64_t gating = gguf.integer("expert_gating_func", 0, {0, static_cast<int64_t>(kGating.size())});
+  moe.router = gating == 0 ? router : kGating[static_cast<size_t>(gating - 1)];
+  return moe;
+}
+
+bool gguf_layer_is_sparse(const GgufReader& gguf, size_t layer) {
+  return gguf.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", layer));
 }
 
 }  // namespace berth::arch

@@ -299,6 +299,13 @@ Status resolve_sources(const Checkpoint& checkpoint, const Decoder& decoder, Bui
   return Resolver(checkpoint, decoder, builder, spec).resolve();
 }
 
+namespace {
+// GGUF: numbers that became part of the spec.
+bool is_rope_table(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
+}
+}  // namespace
+
 std::vector<std::string> unread_tensors(const Checkpoint& checkpoint, const ModelSpec& spec) {
   std::unordered_set<std::string_view> read;
   std::vector<std::string> modules;  // bitsandbytes' small tensors lie below the weight
@@ -318,7 +325,7 @@ std::vector<std::string> unread_tensors(const Checkpoint& checkpoint, const Mode
   };
   std::vector<std::string> out;
   for (const TensorEntry& t : checkpoint.tensors())
-    if (!read.contains(t.name) && !belongs(t.name) && t.name != "rope_freqs.weight") out.push_back(t.name);
+    if (!read.contains(t.name) && !belongs(t.name) && !is_rope_table(t.name)) out.push_back(t.name);
   return out;
 }
 

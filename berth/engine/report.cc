@@ -88,14 +88,14 @@ std::string memory_text(std::span<const MemoryRow> rows) {
   std::string out = fmt::format("{:<6} {:>28} {:>28} {:>28}", "device", "weights", "KV cache", "workspace");
   if (staging) out += fmt::format(" {:>28}", "staging");
   out += fmt::format(" {:>28}\n{:<6}", "peak", "");
-  for (int i = 0; i < (staging ? 5 : 4); ++i) out += fmt::format(" {:>14}{:>14}", "predicted", "measured");
+  for (int i = 0; i < (staging ? 5 : 4); ++i) out += fmt::format(" {:>14} {:>14}", "predicted", "measured");
   out += '\n';
   for (const MemoryRow& r : rows) {
     out += fmt::format("{:<6}", r.device);
     std::vector<MemoryRow::Pair> columns{r.weights, r.kv, r.workspace};
     if (staging) columns.push_back(r.staging);
     columns.push_back(r.peak);
-    for (const MemoryRow::Pair& p : columns) out += fmt::format(" {:>14}{:>14}", group_digits(p.predicted), group_digits(p.measured));
+    for (const MemoryRow::Pair& p : columns) out += fmt::format(" {:>14} {:>14}", group_digits(p.predicted), group_digits(p.measured));
     out += '\n';
   }
   return out;

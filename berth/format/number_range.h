@@ -21,12 +21,15 @@ inline constexpr IntRange kCountOrZero{0, (int64_t{1} << 31) - 1};
 inline constexpr IntRange kLayers{1, 65536};
 inline constexpr IntRange kHeads{1, 65536};
 
-// Finite numbers only. The bounds may be excluded.
+// Finite numbers only, unless it says otherwise. The lower bound may be excluded.
 struct DoubleRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool min_open = false;  // min itself is not allowed
-  bool contains(double d) const { return std::isfinite(d) && (min_open ? d > min : d >= min) && d <= max; }
+  bool infinite_too = false;
+  bool contains(double d) const {
+    return (infinite_too ? !std::isnan(d) : std::isfinite(d)) && (min_open ? d > min : d >= min) && d <= max;
+  }
   std::string text() const;  // "a number above 0 and at most 1"
 };
 

@@ -6,6 +6,19 @@
 namespace berth::arch {
 namespace {
 
+void set_layers(Decoder& d, double eps, AttentionSpec::Fused fused) {
+  d.spec.embedding_norm = d.spec.final_norm = layer_norm(eps);
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.input_norm = layer.mlp_norm = layer_norm(eps);
+    layer.attention.rope = -1;
+    layer.attention.alibi = true;
+    layer.attention.fused = fused;
+    layer.attention.qkv_bias = layer.attention.output_bias = true;
+    layer.mlp.gated = false;
+    layer.mlp.bias = true;
+  }
+}
+
 // Either spelling of each key; the first is the library's.
 void read_bloom(ConfigReader& config, Decoder& d) {
   TextKeys keys;
@@ -29,18 +42,9 @@ void read_bloom(ConfigReader& config, Decoder& d) {
                               .tied = true,
                               .activation = "gelu_new"};
   const TextConfig text = read_decoder(config, d, defaults, keys);
-  d.spec.embedding_norm = d.spec.final_norm = layer_norm(text.eps);
+  set_layers(d, text.eps, AttentionSpec::Fused::kQkvByHead);
   const bool from_norm = config.boolean("apply_residual_connection_post_layernorm", false);
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.input_norm = layer.mlp_norm = layer_norm(text.eps);
-    layer.residual_from_norm = from_norm;
-    layer.attention.rope = -1;
-    layer.attention.alibi = true;
-    layer.attention.fused = AttentionSpec::Fused::kQkvByHead;
-    layer.attention.qkv_bias = layer.attention.output_bias = true;
-    layer.mlp.gated = false;
-    layer.mlp.bias = true;
-  }
+  for (LayerSpec& layer : d.spec.layers) layer.residual_from_norm = from_norm;
 }
 
 void block(Builder& b, const Decoder& d, const LayerSpec& layer) {
@@ -72,8 +76,15 @@ void build_bloom(const Decoder& d, Builder& b) {
   head(b, d, "lm_head", "transformer.word_embeddings.weight");
 }
 
-constexpr std::array<std::string_view, 1> kClass{"BloomForCausalLM"};
-constexpr std::array<Family, 1> kFamilies{{{"bloom", "", kClass, read_bloom, build_bloom}}};
+// GGUF: the fused rows are all queries, all keys, all values.
+void read_gguf_bloom(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_new", 10000);
+  d.spec.ropes.clear();
+  set_layers(d, text.eps, AttentionSpec::Fused::kQkvRows);
+}
+
+constexpr std::array<std::string_view, 1> kClass{"BloomForCausalLM"}, kGguf{"bloom"};
+constexpr std::array<Family, 1> kFamilies{{{"bloom", "", kClass, read_bloom, build_bloom, kGguf, read_gguf_bloom}}};
 
 }  // namespace
 

@@ -40,6 +40,21 @@ void read_experts(ConfigReader& config, Decoder& d) {
     if (static_cast<int64_t>(i) >= dense) make_sparse(d.spec.layers[i], moe);
 }
 
+struct LatentWidths {
+  int64_t query = 0, latent = 0, nope = 0, turned = 0, value = 0;
+};
+void set_latent_attention(AttentionSpec& a, const LatentWidths& widths, double magnitude) {
+  a.kind = AttentionKind::kLatent;
+  a.kv_heads = a.heads;
+  a.head_dim = static_cast<int32_t>(widths.nope + widths.turned);
+  a.v_head_dim = static_cast<int32_t>(widths.value);
+  a.nope_head_dim = static_cast<int32_t>(widths.nope);
+  a.rope_head_dim = static_cast<int32_t>(widths.turned);
+  a.kv_lora_rank = static_cast<int32_t>(widths.latent);
+  a.q_lora_rank = static_cast<int32_t>(widths.query);
+  a.scale = magnitude / std::sqrt(static_cast<double>(a.head_dim));
+}
+
 void read_deepseek(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 129280,
                               .hidden = 7168,
@@ -59,18 +74,9 @@ void read_deepseek(ConfigReader& config, Decoder& d) {
   d.spec.ropes = {read_rope(config, {.layout = pairs ? RopeLayout::kPairsToHalves : RopeLayout::kHalves}, turned,
                             text.max_position)};
   const double magnitude = score_magnitude(config);
-  for (LayerSpec& layer : d.spec.layers) {
-    AttentionSpec& a = layer.attention;
-    a.kind = AttentionKind::kLatent;
-    a.kv_heads = a.heads;
-    a.head_dim = static_cast<int32_t>(nope + turned);
-    a.v_head_dim = static_cast<int32_t>(value);
-    a.nope_head_dim = static_cast<int32_t>(nope);
-    a.rope_head_dim = static_cast<int32_t>(turned);
-    a.kv_lora_rank = static_cast<int32_t>(latent);
-    a.q_lora_rank = static_cast<int32_t>(query);
-    a.scale = magnitude / std::sqrt(static_cast<double>(nope + turned));
-  }
+  for (LayerSpec& layer : d.spec.layers)
+    set_latent_attention(layer.attention,
+                         {.query = query, .latent = latent, .nope = nope, .turned = turned, .value = value}, magnitude);
   if (config.boolean("attention_bias", false)) d.spec.unsupported = "biases in latent attention";
   read_experts(config, d);
   d.extra_layers = config.integer("num_nextn_predict_layers", 1, {0, 64});
@@ -129,8 +135,59 @@ void build_deepseek(const Decoder& d, Builder& b) {
   causal_lm(b, d, parts);
 }
 
-constexpr std::array<std::string_view, 1> kClass{"DeepseekV3ForCausalLM"};
-constexpr std::array<Family, 1> kFamilies{{{"deepseek_v3", "", kClass, read_deepseek, build_deepseek}}};
+// --- GGUF. The width of a head's queries and keys is attention.key_length_mla (attention.key_length in older files,
+// which keep attn_kv_b whole); rope.dimension_count of it turns.
+
+void read_gguf_deepseek_experts(GgufReader& gguf, Decoder& d) {
+  // Where the file does not name the router: a bias on the choice came with sigmoid.
+  const auto biased_layer = [&](size_t i) { return gguf.has_tensor("blk." + std::to_string(i) + ".exp_probs_b.bias"); };
+  const bool last_biased = biased_layer(d.spec.layers.size() - 1);
+  MoeSpec moe = read_gguf_experts(gguf, last_biased ? RouterKind::kSigmoid : RouterKind::kSoftmaxThenTopK, false);
+  moe.groups = static_cast<int32_t>(gguf.integer("expert_group_count", 1, {1, moe.experts}));
+  if (moe.experts % moe.groups != 0) gguf.fail_key("expert_group_count", "a divisor of the number of experts");
+  moe.groups_per_token = static_cast<int32_t>(gguf.integer("expert_group_used_count", 1, {1, moe.groups}));
+  moe.shared_intermediate = static_cast<int32_t>(gguf.integer("expert_shared_count", 0, {0, 1024}) * moe.intermediate);
+  moe.selection_bias = true;
+  bool biased = true;
+  for (size_t i = 0; i < d.spec.layers.size(); ++i) {
+    if (!gguf_layer_is_sparse(gguf, i)) continue;
+    biased = biased && biased_layer(i);
+    make_sparse(d.spec.layers[i], moe);
+  }
+  if (moe.router != RouterKind::kSigmoid || !biased)
+    d.spec.unsupported = "DeepSeek-V2's routing (softmax, groups by their best expert)";
+}
+
+void read_gguf_deepseek(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "silu", 10000);
+  const int64_t width = gguf.integer("attention.key_length_mla", text.head_dim, kHeadRange);
+  const int64_t value =
+      gguf.integer("attention.value_length_mla", gguf.integer("attention.value_length", width, kHeadRange), kHeadRange);
+  const int64_t turned = gguf.integer("rope.dimension_count", std::nullopt, {2, std::max<int64_t>(2, width - 1)});
+  const int64_t query = gguf.integer("attention.q_lora_rank", 0, {0, kWidthRange.max});
+  const int64_t latent = gguf.integer("attention.kv_lora_rank", std::nullopt, kWidthRange);
+  RopeSpec rope = read_gguf_rope(gguf, text, turned, 10000);
+  rope.layout = RopeLayout::kPairsToHalves;
+  double magnitude = 1;
+  if (rope.scaling == RopeScaling::kYarn) {
+    // A tenth of mscale_all_dim is kept, mscale is not: published models have the same in both, and cos and sin stay as
+    // they are.
+    const double all = 10 * gguf.number("rope.scaling.yarn_log_multiplier", 0, {0, 100, false});
+    const double m = yarn_magnitude(rope.factor, all);
+    if (all > 0) rope.attention_scaling = gguf.number("rope.scaling.attn_factor", 1);
+    magnitude = m * m;
+  }
+  d.spec.ropes = {rope};
+  for (LayerSpec& layer : d.spec.layers)
+    set_latent_attention(layer.attention,
+                         {.query = query, .latent = latent, .nope = width - turned, .turned = turned, .value = value},
+                         magnitude);
+  read_gguf_deepseek_experts(gguf, d);
+}
+
+constexpr std::array<std::string_view, 1> kClass{"DeepseekV3ForCausalLM"}, kGguf{"deepseek2"};
+constexpr std::array<Family, 1> kFamilies{
+    {{"deepseek_v3", "", kClass, read_deepseek, build_deepseek, kGguf, read_gguf_deepseek}}};
 
 }  // namespace
 

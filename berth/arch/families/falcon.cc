@@ -116,8 +116,25 @@ void build_falcon(const Decoder& d, Builder& b) {
   head(b, d, "lm_head", "transformer.word_embeddings.weight");
 }
 
-constexpr std::array<std::string_view, 1> kClass{"FalconForCausalLM"};
-constexpr std::array<Family, 3> kFamilies{{{"falcon", "", kClass, read_falcon, build_falcon},
+// GGUF: parallel blocks with rope only (the metadata has no word for Falcon-RW's alibi); the fused rows are all
+// queries, all keys, all values.
+void read_gguf_falcon(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu", 10000);
+  d.spec.final_norm = layer_norm(text.eps);
+  if (gguf.has_tensor("blk.0.attn_qkv.bias") || gguf.has_tensor("blk.0.ffn_norm.weight"))
+    d.spec.unsupported = "Falcon-RW in GGUF (its metadata does not tell alibi from rope)";
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.fused = AttentionSpec::Fused::kQkvRows;
+    layer.input_norm = layer_norm(text.eps);
+    layer.mlp_norm = gguf.has_tensor("blk.0.attn_norm_2.weight") ? layer_norm(text.eps) : NormSpec{};
+    layer.parallel = true;
+    layer.parallel_order = LayerSpec::ParallelOrder::kMlpAttnThenH;
+    layer.mlp.gated = false;
+  }
+}
+
+constexpr std::array<std::string_view, 1> kClass{"FalconForCausalLM"}, kGguf{"falcon"};
+constexpr std::array<Family, 3> kFamilies{{{"falcon", "", kClass, read_falcon, build_falcon, kGguf, read_gguf_falcon},
                                            {"RefinedWeb", "", kClass, read_refined_web, build_falcon},
                                            {"RefinedWebModel", "", kClass, read_refined_web_model, build_falcon}}};
 

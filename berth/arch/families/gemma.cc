@@ -170,23 +170,11 @@ void set_gguf_scale(GgufReader& gguf, Decoder& d, const TextConfig& text, int64_
 
 void read_gguf_gemma1(GgufReader& gguf, Decoder& d) { read_gguf_gemma(gguf, d); }
 
-void set_gguf_windows(GgufReader& gguf, Decoder& d, const std::function<AttentionKind(int64_t)>& rule,
-                      int64_t default_window) {
-  std::vector<AttentionKind> kinds;
-  const std::vector<bool> slides = gguf.sliding_pattern(d.spec.layers.size());
-  for (size_t i = 0; i < d.spec.layers.size(); ++i) {
-    const auto listed = [&] { return slides[i] ? AttentionKind::kSliding : AttentionKind::kFull; };
-    kinds.push_back(slides.empty() ? rule(static_cast<int64_t>(i)) : listed());
-  }
-  const auto window = gguf.integer("attention.sliding_window", default_window, {0, INT32_MAX});
-  set_windows(d.spec, kinds, static_cast<int32_t>(window));
-}
-
 void read_gguf_gemma2(GgufReader& gguf, Decoder& d) {
   const TextConfig text = read_gguf_gemma(gguf, d);
   set_four_norms(d.spec, text.eps);
   set_gguf_scale(gguf, d, text, 46);
-  set_gguf_windows(gguf, d, kEvenSlides, 4096);
+  set_gguf_windows(gguf, d.spec, kEvenSlides, 4096);
   const double cap = gguf.number("attn_logit_softcapping", 50);
   for (LayerSpec& layer : d.spec.layers) layer.attention.softcap = cap;
   d.spec.final_softcap = gguf.number("final_logit_softcapping", 30);
@@ -198,7 +186,7 @@ void read_gguf_gemma3(GgufReader& gguf, Decoder& d) {
   set_head_norms(d.spec, text.eps);
   set_gguf_scale(gguf, d, text, 62);
   set_gguf_windows(
-      gguf, d, [](int64_t i) { return (i + 1) % 6 == 0 ? AttentionKind::kFull : AttentionKind::kSliding; }, 1024);
+      gguf, d.spec, [](int64_t i) { return (i + 1) % 6 == 0 ? AttentionKind::kFull : AttentionKind::kSliding; }, 1024);
   d.spec.final_softcap = gguf.number("final_logit_softcapping", 0, {0, 1e9, false});
   d.spec.ropes.front().theta = gguf.number("rope.freq_base", 1e6);
   RopeSpec sliding = plain_rope(text.head_dim, gguf.number("rope.freq_base_swa", 1e4), text.max_position);

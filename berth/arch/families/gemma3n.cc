@@ -69,6 +69,22 @@ void read_sparsity(ConfigReader& config, Decoder& d) {
     d.spec.layers[i].mlp.sparsity_icdf = shares[i] > 0 ? inverse_normal_cdf(shares[i]) : 0;
 }
 
+// What every file of this model has, whatever it says.
+void set_layers(Decoder& d, double eps, const std::vector<AttentionKind>& kinds, bool bias) {
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    LayerSpec& layer = d.spec.layers[i];
+    AttentionSpec& a = layer.attention;
+    a.qkv_bias = a.output_bias = bias;
+    a.scale = 1;
+    a.rope = kinds[i] == AttentionKind::kSliding ? 1 : 0;
+    a.qk_norm = QkNorm::kPerHead;
+    a.q_norm = a.k_norm = a.v_norm = rms_norm(eps);
+    a.v_norm.has_weight = false;
+    layer.attention_out_norm = layer.mlp_out_norm = rms_norm(eps);
+    layer.per_layer_embedding = true;
+  }
+}
+
 void read_gemma3n(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 262400,
                               .hidden = 2048,
@@ -89,18 +105,7 @@ void read_gemma3n(ConfigReader& config, Decoder& d) {
       config, text.layers, [](int64_t i) { return (i + 1) % 5 == 0 ? AttentionKind::kFull : AttentionKind::kSliding; });
   set_windows(d.spec, kinds, read_window(config, 512));
   const bool bias = config.boolean("attention_bias", false);
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    LayerSpec& layer = d.spec.layers[i];
-    AttentionSpec& a = layer.attention;
-    a.qkv_bias = a.output_bias = bias;
-    a.scale = 1;
-    a.rope = kinds[i] == AttentionKind::kSliding ? 1 : 0;
-    a.qk_norm = QkNorm::kPerHead;
-    a.q_norm = a.k_norm = a.v_norm = rms_norm(text.eps);
-    a.v_norm.has_weight = false;
-    layer.attention_out_norm = layer.mlp_out_norm = rms_norm(text.eps);
-    layer.per_layer_embedding = true;
-  }
+  set_layers(d, text.eps, kinds, bias);
   read_kv_sharing(config, d, kinds, 15);
   read_widths(config, d);
   read_sparsity(config, d);
@@ -186,8 +191,41 @@ void build_gemma3n(const Decoder& d, Builder& b) {
   head(b, d, "lm_head", "model.embed_tokens.weight");
 }
 
-constexpr std::array<std::string_view, 1> kClass{"Gemma3nForCausalLM"};
-constexpr std::array<Family, 1> kFamilies{{{"gemma3n_text", "", kClass, read_gemma3n, build_gemma3n}}};
+// GGUF: sparsity is stored as the cutoff in standard deviations, altup's matrices lie stacked.
+void read_gguf_gemma3n(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_pytorch_tanh", 1e6);
+  const size_t layers = d.spec.layers.size();
+  d.spec.embedding_scale = std::sqrt(static_cast<double>(text.hidden));
+  d.spec.final_softcap = gguf.number("final_logit_softcapping", 30, {0, 1e9, false});
+  const auto kinds = set_gguf_windows(
+      gguf, d.spec, [](int64_t i) { return (i + 1) % 5 == 0 ? AttentionKind::kFull : AttentionKind::kSliding; }, 512);
+  set_layers(d, text.eps, kinds, false);
+  const auto most = static_cast<int64_t>(layers) - 1;
+  const int64_t shared = gguf.integer("attention.shared_kv_layers", std::min<int64_t>(15, most), {0, most});
+  if (!share_kv(d.spec, kinds, shared))
+    gguf.fail_key("attention.shared_kv_layers", "a number that leaves a layer of every kind with keys of its own");
+  const auto widths = gguf.per_layer("feed_forward_length", layers, kWidthRange);
+  const auto cutoffs = gguf.numbers_per_layer("activation_sparsity_scale", layers, {.infinite_too = true});
+  for (size_t i = 0; i < layers; ++i) {
+    if (i < widths.size()) d.spec.layers[i].mlp.intermediate = static_cast<int32_t>(widths[i]);
+    // Layers without sparsity have a share of 0, whose cutoff is minus infinity.
+    if (i < cutoffs.size() && std::isfinite(cutoffs[i])) d.spec.layers[i].mlp.sparsity_icdf = cutoffs[i];
+  }
+  const auto table = gguf.tensor_shape("per_layer_token_embd.weight");
+  set_per_layer_embedding(d.spec, gguf.integer("embedding_length_per_layer_input", std::nullopt, kWidthRange),
+                          table && !table->empty() ? table->front() : text.vocab, text.eps);
+  AltUpSpec& altup = d.spec.altup;
+  altup.inputs = static_cast<int32_t>(gguf.integer("altup.num_inputs", 4, {2, 64}));
+  altup.active = static_cast<int32_t>(gguf.integer("altup.active_idx", 0, {0, altup.inputs - 1}));
+  const auto laurel = gguf.tensor_shape("blk.0.laurel_l.weight");
+  altup.laurel_rank = static_cast<int32_t>(laurel && !laurel->empty() ? laurel->front() : 64);
+  d.spec.ropes.push_back(plain_rope(text.head_dim, gguf.number("rope.freq_base_swa", 1e4), text.max_position));
+  d.rope_names = {"full_attention", "sliding_attention"};
+}
+
+constexpr std::array<std::string_view, 1> kClass{"Gemma3nForCausalLM"}, kGguf{"gemma3n"};
+constexpr std::array<Family, 1> kFamilies{
+    {{"gemma3n_text", "", kClass, read_gemma3n, build_gemma3n, kGguf, read_gguf_gemma3n}}};
 
 }  // namespace
 

@@ -46,6 +46,13 @@ std::vector<LayerWidths> read_layer_widths(ConfigReader& config, const TextConfi
   return widths;
 }
 
+void set_experts(Decoder& d, MoeSpec moe) {
+  moe.renormalize = true;
+  moe.gemma4_router = true;
+  moe.parallel_dense = true;
+  for (LayerSpec& layer : d.spec.layers) layer.mlp.moe = moe;
+}
+
 void read_experts(ConfigReader& config, Decoder& d) {
   if (!config.boolean("enable_moe_block", false)) return;
   MoeSpec moe;
@@ -54,10 +61,25 @@ void read_experts(ConfigReader& config, Decoder& d) {
       static_cast<int32_t>(config.integer({"top_k_experts", "num_experts_per_tok"}, std::nullopt, {1, moe.experts}));
   moe.intermediate = static_cast<int32_t>(
       config.integer({"moe_intermediate_size", "expert_intermediate_size"}, std::nullopt, kWidthRange));
-  moe.renormalize = true;
-  moe.gemma4_router = true;
-  moe.parallel_dense = true;
-  for (LayerSpec& layer : d.spec.layers) layer.mlp.moe = moe;
+  set_experts(d, moe);
+}
+
+// What every file of this model has, whatever it says.
+void set_layers(Decoder& d, double eps, const std::vector<AttentionKind>& kinds,
+                const std::vector<LayerWidths>& widths) {
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    LayerSpec& layer = d.spec.layers[i];
+    AttentionSpec& a = layer.attention;
+    a.head_dim = a.v_head_dim = static_cast<int32_t>(widths[i].head_dim);
+    a.kv_heads = static_cast<int32_t>(widths[i].kv_heads);
+    a.scale = 1;
+    a.rope = kinds[i] == AttentionKind::kFull ? 0 : 1;
+    a.qk_norm = QkNorm::kPerHead;
+    a.q_norm = a.k_norm = a.v_norm = rms_norm(eps);
+    a.v_norm.has_weight = false;
+    layer.attention_out_norm = layer.mlp_out_norm = rms_norm(eps);
+    layer.layer_scalar = true;
+  }
 }
 
 void read_gemma4(ConfigReader& config, Decoder& d) {
@@ -83,21 +105,12 @@ void read_gemma4(ConfigReader& config, Decoder& d) {
   const std::vector<LayerWidths> widths = read_layer_widths(config, text, kinds);
   const bool k_eq_v = config.boolean("attention_k_eq_v", false), bias = config.boolean("attention_bias", false);
   int64_t full_dim = 512, sliding_dim = text.head_dim;
+  set_layers(d, text.eps, kinds, widths);
   for (size_t i = 0; i < kinds.size(); ++i) {
     const bool full = kinds[i] == AttentionKind::kFull;
-    LayerSpec& layer = d.spec.layers[i];
-    AttentionSpec& a = layer.attention;
-    a.head_dim = a.v_head_dim = static_cast<int32_t>(widths[i].head_dim);
-    a.kv_heads = static_cast<int32_t>(widths[i].kv_heads);
+    AttentionSpec& a = d.spec.layers[i].attention;
     a.v_from_k = full && k_eq_v;
     a.qkv_bias = a.output_bias = bias;
-    a.scale = 1;
-    a.rope = full ? 0 : 1;
-    a.qk_norm = QkNorm::kPerHead;
-    a.q_norm = a.k_norm = a.v_norm = rms_norm(text.eps);
-    a.v_norm.has_weight = false;
-    layer.attention_out_norm = layer.mlp_out_norm = rms_norm(text.eps);
-    layer.layer_scalar = true;
     (full ? full_dim : sliding_dim) = widths[i].head_dim;
   }
   read_kv_sharing(config, d, kinds, 0);
@@ -197,9 +210,53 @@ void build_gemma4(const Decoder& d, Builder& b) {
   head(b, d, "lm_head", "model.language_model.embed_tokens.weight");
 }
 
+// GGUF: attention.key_length is the heads' width on full layers, key_length_swa on the others; rope_freqs.weight (for
+// full layers alone) stops the pairs that do not turn.
+void read_gguf_gemma4(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_pytorch_tanh", 1e6);
+  const size_t layers = d.spec.layers.size();
+  d.spec.embedding_scale = std::sqrt(static_cast<double>(text.hidden));
+  d.spec.final_softcap = gguf.number("final_logit_softcapping", 0, {0, 1e9, false});
+  const auto kinds = set_gguf_windows(
+      gguf, d.spec, [](int64_t i) { return (i + 1) % 6 == 0 ? AttentionKind::kFull : AttentionKind::kSliding; }, 512);
+  const int64_t sliding_dim = gguf.integer("attention.key_length_swa", text.head_dim, kHeadRange);
+  const auto kv_heads = gguf.per_layer("attention.head_count_kv", layers, kHeadRange);
+  std::vector<LayerWidths> widths(layers, {text.head_dim, text.kv_heads});
+  for (size_t i = 0; i < layers; ++i) {
+    if (kinds[i] != AttentionKind::kFull) widths[i].head_dim = sliding_dim;
+    if (i < kv_heads.size()) widths[i].kv_heads = kv_heads[i];
+    if (text.heads % widths[i].kv_heads == 0) continue;
+    gguf.fail_key("attention.head_count_kv", "divisors of attention.head_count");
+    widths[i].kv_heads = text.heads;
+  }
+  set_layers(d, text.eps, kinds, widths);
+  const auto most = static_cast<int64_t>(layers) - 1;
+  if (!share_kv(d.spec, kinds, gguf.integer("attention.shared_kv_layers", 0, {0, most})))
+    gguf.fail_key("attention.shared_kv_layers", "a number that leaves a layer of every kind with keys of its own");
+  const auto inner = gguf.per_layer("feed_forward_length", layers, kWidthRange);
+  for (size_t i = 0; i < layers; ++i) {
+    LayerSpec& layer = d.spec.layers[i];
+    if (i < inner.size()) layer.mlp.intermediate = static_cast<int32_t>(inner[i]);
+    layer.attention.v_from_k =
+        layer.attention.kv_source_layer < 0 && !gguf.has_tensor("blk." + std::to_string(i) + ".attn_v.weight");
+  }
+  if (gguf.has("expert_count") && gguf_layer_is_sparse(gguf, 0))
+    set_experts(d, read_gguf_experts(gguf, RouterKind::kSoftmaxThenTopK, true));
+  const auto table = gguf.tensor_shape("per_layer_token_embd.weight");
+  set_per_layer_embedding(d.spec, gguf.integer("embedding_length_per_layer_input", 0, {0, kWidthRange.max}),
+                          table && !table->empty() ? table->front() : text.vocab, text.eps);
+  for (LayerSpec& layer : d.spec.layers) layer.per_layer_embedding = d.spec.per_layer_embedding.dim > 0;
+  RopeSpec sliding = plain_rope(sliding_dim, gguf.number("rope.freq_base_swa", 1e4), text.max_position);
+  sliding.rotary_dim = static_cast<int32_t>(
+      gguf.integer("rope.dimension_count_swa", sliding_dim, {2, std::max<int64_t>(2, sliding_dim)}));
+  d.spec.ropes.push_back(sliding);
+  d.rope_names = {"full_attention", "sliding_attention"};
+}
+
+constexpr std::array<std::string_view, 1> kGguf{"gemma4"};
 constexpr std::array<std::string_view, 1> kTextClass{"Gemma4ForCausalLM"}, kClass{"Gemma4ForConditionalGeneration"};
 constexpr std::array<Family, 2> kFamilies{{
-    {"gemma4_text", "", kTextClass, read_gemma4, build_gemma4_text},
+    {"gemma4_text", "", kTextClass, read_gemma4, build_gemma4_text, kGguf, read_gguf_gemma4},
     {"gemma4", "text_config", kClass, read_gemma4, build_gemma4},
 }};
 

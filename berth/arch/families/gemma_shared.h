@@ -9,9 +9,13 @@
 namespace berth::arch {
 
 // num_kv_shared_layers: the last layers read the cache of the last layer before them that has their kind.
+// The last `shared` layers read the cache of the last layer of their kind before them; false where there is none.
+bool share_kv(ModelSpec& spec, const std::vector<AttentionKind>& kinds, int64_t shared);
 void read_kv_sharing(ConfigReader& config, Decoder& d, const std::vector<AttentionKind>& kinds, int64_t default_layers);
 
 // hidden_size_per_layer_input (0: none), vocab_size_per_layer_input.
+// dim 0: the model has none.
+void set_per_layer_embedding(ModelSpec& spec, int64_t dim, int64_t vocab_rows, double eps);
 void read_per_layer_embedding(ConfigReader& config, Decoder& d, double eps, int64_t default_vocab);
 
 // per_layer_input_gate, per_layer_projection, post_per_layer_input_norm of one layer.

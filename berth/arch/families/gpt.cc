@@ -105,6 +105,15 @@ void build_gpt2(const Decoder& d, Builder& b) {
 
 // --- GPT-J
 
+void set_gptj_layers(Decoder& d) {
+  d.spec.head_bias = true;
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.parallel = true;
+    layer.parallel_order = LayerSpec::ParallelOrder::kAttnMlpThenH;
+    layer.mlp_norm = {};
+  }
+}
+
 void read_gptj(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 50400,
                               .hidden = 4096,
@@ -116,7 +125,7 @@ void read_gptj(ConfigReader& config, Decoder& d) {
                               .activation = "gelu_new"};
   const TextConfig text = read_decoder(config, d, defaults, gpt_keys());
   set_layer_norms(d.spec, text.eps);
-  d.spec.head_bias = true;
+  set_gptj_layers(d);
   RopeSpec rope = plain_rope(text.head_dim, 10000, text.max_position);  // theta has no key
   rope.layout = RopeLayout::kPairs;
   rope.rotary_dim = static_cast<int32_t>(
@@ -124,11 +133,6 @@ void read_gptj(ConfigReader& config, Decoder& d) {
   if (rope.rotary_dim % 2 != 0 || rope.rotary_dim > text.head_dim)
     config.fail("rotary_dim", "an even number, at most a head's " + std::to_string(text.head_dim));
   d.spec.ropes = {rope};
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.parallel = true;
-    layer.parallel_order = LayerSpec::ParallelOrder::kAttnMlpThenH;
-    layer.mlp_norm = {};
-  }
 }
 
 void gptj_block(Builder& b, const Decoder& d, const LayerSpec& layer) {
@@ -166,6 +170,15 @@ void build_gptj(const Decoder& d, Builder& b) {
 
 // --- GPT-NeoX
 
+void set_neox_layers(Decoder& d, AttentionSpec::Fused fused, bool parallel, bool bias) {
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.fused = fused;
+    layer.attention.qkv_bias = layer.attention.output_bias = bias;
+    layer.parallel = parallel;
+    if (parallel) layer.parallel_order = LayerSpec::ParallelOrder::kMlpAttnThenH;
+  }
+}
+
 void read_neox(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 50432,
                               .hidden = 6144,
@@ -181,12 +194,7 @@ void read_neox(ConfigReader& config, Decoder& d) {
   set_layer_norms(d.spec, text.eps);
   d.spec.ropes = {read_rope(config, {.part = 0.25}, text.head_dim, text.max_position)};
   const bool parallel = config.boolean("use_parallel_residual", true), bias = config.boolean("attention_bias", true);
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.attention.fused = AttentionSpec::Fused::kQkvByHead;
-    layer.attention.qkv_bias = layer.attention.output_bias = bias;
-    layer.parallel = parallel;
-    if (parallel) layer.parallel_order = LayerSpec::ParallelOrder::kMlpAttnThenH;
-  }
+  set_neox_layers(d, AttentionSpec::Fused::kQkvByHead, parallel, bias);
 }
 
 void neox_layer(Builder& b, const Decoder& d, const LayerSpec& layer) {
@@ -222,12 +230,41 @@ void build_neox(const Decoder& d, Builder& b) {
   also_called(b, "embed_out.weight");
 }
 
+// --- GGUF: weights of GPT-2 lie [out, in], GPT-NeoX's fused rows are all queries, all keys, all values.
+
+void read_gguf_gpt2(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_new", 10000);
+  set_layer_norms(d.spec, text.eps);
+  d.spec.position_rows = static_cast<int32_t>(text.max_position);
+  d.spec.ropes.clear();
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.rope = -1;
+    layer.attention.fused = AttentionSpec::Fused::kQkvRows;
+    layer.attention.qkv_bias = layer.attention.output_bias = true;
+  }
+}
+
+void read_gguf_gptj(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_new", 10000);
+  set_layer_norms(d.spec, text.eps);
+  set_gptj_layers(d);
+  d.spec.ropes.front().layout = RopeLayout::kPairs;
+}
+
+void read_gguf_neox(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu", 10000);
+  set_layer_norms(d.spec, text.eps);
+  set_neox_layers(d, AttentionSpec::Fused::kQkvRows, gguf.boolean("use_parallel_residual", true),
+                  gguf.has_tensor("blk.0.attn_qkv.bias"));
+}
+
+constexpr std::array<std::string_view, 1> kGpt2Gguf{"gpt2"}, kGptJGguf{"gptj"}, kNeoXGguf{"gptneox"};
 constexpr std::array<std::string_view, 1> kGpt2Class{"GPT2LMHeadModel"}, kGptJClass{"GPTJForCausalLM"},
     kNeoXClass{"GPTNeoXForCausalLM"};
 constexpr std::array<Family, 3> kFamilies{{
-    {"gpt2", "", kGpt2Class, read_gpt2, build_gpt2},
-    {"gptj", "", kGptJClass, read_gptj, build_gptj},
-    {"gpt_neox", "", kNeoXClass, read_neox, build_neox},
+    {"gpt2", "", kGpt2Class, read_gpt2, build_gpt2, kGpt2Gguf, read_gguf_gpt2},
+    {"gptj", "", kGptJClass, read_gptj, build_gptj, kGptJGguf, read_gguf_gptj},
+    {"gpt_neox", "", kNeoXClass, read_neox, build_neox, kNeoXGguf, read_gguf_neox},
 }};
 
 }  // namespace

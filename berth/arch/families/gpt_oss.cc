@@ -9,6 +9,17 @@
 namespace berth::arch {
 namespace {
 
+void set_layers(Decoder& d, const MoeSpec& moe, bool bias, double limit, double alpha) {
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.sinks = true;
+    layer.attention.qkv_bias = layer.attention.output_bias = bias;
+    make_sparse(layer, moe);
+    layer.mlp.activation = Activation::kClampedSwiglu;
+    layer.mlp.swiglu_limit = limit;
+    layer.mlp.swiglu_alpha = alpha;
+  }
+}
+
 void read_gpt_oss(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 201088,
                               .hidden = 2880,
@@ -32,15 +43,7 @@ void read_gpt_oss(ConfigReader& config, Decoder& d) {
   moe.router = RouterKind::kTopKThenSoftmax;
   moe.expert_bias = moe.router_bias = true;
   const bool bias = config.boolean("attention_bias", true);
-  const double limit = config.number("swiglu_limit", 7), alpha = config.number("swiglu_alpha", 1.702);
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.attention.sinks = true;
-    layer.attention.qkv_bias = layer.attention.output_bias = bias;
-    make_sparse(layer, moe);
-    layer.mlp.activation = Activation::kClampedSwiglu;
-    layer.mlp.swiglu_limit = limit;
-    layer.mlp.swiglu_alpha = alpha;
-  }
+  set_layers(d, moe, bias, config.number("swiglu_limit", 7), config.number("swiglu_alpha", 1.702));
 }
 
 void attention(Builder& b, const Decoder& d, const LayerSpec& layer) {
@@ -108,8 +111,21 @@ void build_gpt_oss(const Decoder& d, Builder& b) {
   causal_lm(b, d, parts);
 }
 
-constexpr std::array<std::string_view, 1> kClass{"GptOssForCausalLM"};
-constexpr std::array<Family, 1> kFamilies{{{"gpt_oss", "", kClass, read_gpt_oss, build_gpt_oss}}};
+// GGUF: its yarn is not truncated either, and there is no key for the clamp of the published models.
+void read_gguf_gpt_oss(GgufReader& gguf, Decoder& d) {
+  read_gguf_decoder(gguf, d, "silu", 150000);
+  d.spec.ropes.front().truncate = d.spec.ropes.front().scaling != RopeScaling::kYarn;
+  set_gguf_windows(
+      gguf, d.spec, [](int64_t i) { return i % 2 == 0 ? AttentionKind::kSliding : AttentionKind::kFull; }, 128);
+  MoeSpec moe = read_gguf_experts(gguf, RouterKind::kTopKThenSoftmax, false);
+  moe.expert_bias = moe.router_bias = true;
+  const auto limits = gguf.numbers_per_layer("swiglu_clamp_exp", d.spec.layers.size(), format::kPositive);
+  set_layers(d, moe, gguf.has_tensor("blk.0.attn_q.bias"), limits.empty() ? 7 : limits.front(), 1.702);
+}
+
+constexpr std::array<std::string_view, 1> kClass{"GptOssForCausalLM"}, kGguf{"gpt-oss"};
+constexpr std::array<Family, 1> kFamilies{
+    {{"gpt_oss", "", kClass, read_gpt_oss, build_gpt_oss, kGguf, read_gguf_gpt_oss}}};
 
 }  // namespace
 

@@ -32,6 +32,14 @@ void selection_bias(Builder& b, const MoeSpec& moe) {
 
 // --- M2
 
+void set_m2_layers(Decoder& d, double eps, const MoeSpec& moe) {
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.qk_norm = QkNorm::kAllHeads;
+    layer.attention.q_norm = layer.attention.k_norm = rms_norm(eps);
+    make_sparse(layer, moe);
+  }
+}
+
 void read_m2(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 200064,
                               .hidden = 3072,
@@ -43,12 +51,14 @@ void read_m2(ConfigReader& config, Decoder& d) {
                               .max_position = 196608};
   const TextConfig text = read_decoder(config, d, defaults);
   d.spec.ropes = {read_rope(config, {.theta = 5e6, .part = 1.0}, text.head_dim, text.max_position)};
-  const MoeSpec moe = read_experts(config, text.intermediate, 256, 8);
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.attention.qk_norm = QkNorm::kAllHeads;
-    layer.attention.q_norm = layer.attention.k_norm = rms_norm(text.eps);
-    make_sparse(layer, moe);
-  }
+  set_m2_layers(d, text.eps, read_experts(config, text.intermediate, 256, 8));
+}
+
+void read_gguf_m2(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "silu", 5e6);
+  MoeSpec moe = read_gguf_experts(gguf, RouterKind::kSigmoid, true);
+  moe.selection_bias = gguf.has_tensor("blk.0.exp_probs_b.bias");
+  set_m2_layers(d, text.eps, moe);
 }
 
 void build_m2(const Decoder& d, Builder& b) {
@@ -279,10 +289,10 @@ void build_m3(const Decoder& d, Builder& b) {
   head(b, d, "lm_head", "model.language_model.embed_tokens.weight");
 }
 
-constexpr std::array<std::string_view, 1> kM2Class{"MiniMaxM2ForCausalLM"},
+constexpr std::array<std::string_view, 1> kM2Class{"MiniMaxM2ForCausalLM"}, kM2Gguf{"minimax-m2"},
     kM3Class{"MiniMaxM3SparseForConditionalGeneration"}, kM3TextClass{"MiniMaxM3VLForCausalLM"};
 constexpr std::array<Family, 3> kFamilies{{
-    {"minimax_m2", "", kM2Class, read_m2, build_m2},
+    {"minimax_m2", "", kM2Class, read_m2, build_m2, kM2Gguf, read_gguf_m2},
     {"minimax_m3_vl", "text_config", kM3Class, read_m3, build_m3},
     {"minimax_m3_vl_text", "", kM3TextClass, read_m3, build_m3_text},
 }};

@@ -11,6 +11,20 @@ namespace {
 
 // --- Phi-1.5, Phi-2
 
+void set_phi_layers(Decoder& d, double eps) {
+  d.spec.final_norm = layer_norm(eps);
+  d.spec.head_bias = true;
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.parallel = true;
+    layer.parallel_order = LayerSpec::ParallelOrder::kAttnMlpThenH;
+    layer.input_norm = layer_norm(eps);
+    layer.mlp_norm = {};
+    layer.attention.qkv_bias = layer.attention.output_bias = true;
+    layer.mlp.gated = false;
+    layer.mlp.bias = true;
+  }
+}
+
 void read_phi(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 51200,
                               .hidden = 2048,
@@ -24,18 +38,9 @@ void read_phi(ConfigReader& config, Decoder& d) {
   keys.eps = "layer_norm_eps";
   const TextConfig text = read_decoder(config, d, defaults, keys);
   d.spec.ropes = {read_rope(config, {.part = 0.5}, text.head_dim, text.max_position)};
-  d.spec.final_norm = layer_norm(text.eps);
-  d.spec.head_bias = true;
-  const bool head_norms = config.boolean("qk_layernorm", false);
+  set_phi_layers(d, text.eps);
+  if (!config.boolean("qk_layernorm", false)) return;
   for (LayerSpec& layer : d.spec.layers) {
-    layer.parallel = true;
-    layer.parallel_order = LayerSpec::ParallelOrder::kAttnMlpThenH;
-    layer.input_norm = layer_norm(text.eps);
-    layer.mlp_norm = {};
-    layer.attention.qkv_bias = layer.attention.output_bias = true;
-    layer.mlp.gated = false;
-    layer.mlp.bias = true;
-    if (!head_norms) continue;
     layer.attention.qk_norm = QkNorm::kPerHead;
     layer.attention.q_norm = layer.attention.k_norm = layer_norm(text.eps);
   }
@@ -83,6 +88,13 @@ void build_phi(const Decoder& d, Builder& b) {
 
 // --- Phi-3
 
+void set_phi3_layers(Decoder& d) {
+  for (LayerSpec& layer : d.spec.layers) {
+    layer.attention.fused = AttentionSpec::Fused::kQkvRows;
+    layer.mlp.fused_gate_up = true;
+  }
+}
+
 void read_phi3(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 32064,
                               .hidden = 3072,
@@ -95,10 +107,7 @@ void read_phi3(ConfigReader& config, Decoder& d) {
   d.spec.ropes = {read_rope(config, {.part = 1.0, .longrope_aliases = true}, text.head_dim, text.max_position)};
   const auto kinds = read_layer_kinds(config, text.layers, [](int64_t) { return AttentionKind::kSliding; });
   set_windows(d.spec, kinds, read_window(config, 0));
-  for (LayerSpec& layer : d.spec.layers) {
-    layer.attention.fused = AttentionSpec::Fused::kQkvRows;
-    layer.mlp.fused_gate_up = true;
-  }
+  set_phi3_layers(d);
 }
 
 void phi3_attention(Builder& b, const Decoder& d, const LayerSpec& layer) {
@@ -128,10 +137,35 @@ void build_phi3(const Decoder& d, Builder& b) {
   causal_lm(b, d, parts);
 }
 
+// --- GGUF
+
+void read_gguf_phi2(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "gelu_new", 10000);
+  set_phi_layers(d, text.eps);
+}
+
+void read_gguf_phi3(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "silu", 10000);
+  set_gguf_windows(
+      gguf, d.spec, [](int64_t) { return AttentionKind::kSliding; }, 0);
+  set_phi3_layers(d);
+  RopeSpec& rope = d.spec.ropes.front();
+  const std::vector<float> longer = gguf.rope_numbers("rope_factors_long.weight", rope.rotary_dim / 2);
+  const std::vector<float> shorter = gguf.rope_numbers("rope_factors_short.weight", rope.rotary_dim / 2);
+  if (longer.empty() || shorter.empty()) return;
+  rope.scaling = RopeScaling::kLongRope;
+  rope.long_factor.assign(longer.begin(), longer.end());
+  rope.short_factor.assign(shorter.begin(), shorter.end());
+  rope.original_max_position = gguf.integer("rope.scaling.original_context_length", text.max_position, kPositionRange);
+  rope.factor = static_cast<double>(text.max_position) / static_cast<double>(rope.original_max_position);
+  rope.attention_scaling = gguf.number("rope.scaling.attn_factor", 1);
+}
+
+constexpr std::array<std::string_view, 1> kPhi2Gguf{"phi2"}, kPhi3Gguf{"phi3"};
 constexpr std::array<std::string_view, 1> kPhiClass{"PhiForCausalLM"}, kPhi3Class{"Phi3ForCausalLM"};
 constexpr std::array<Family, 2> kFamilies{{
-    {"phi", "", kPhiClass, read_phi, build_phi},
-    {"phi3", "", kPhi3Class, read_phi3, build_phi3},
+    {"phi", "", kPhiClass, read_phi, build_phi, kPhi2Gguf, read_gguf_phi2},
+    {"phi3", "", kPhi3Class, read_phi3, build_phi3, kPhi3Gguf, read_gguf_phi3},
 }};
 
 }  // namespace

@@ -92,21 +92,32 @@ void build_qwen3_moe(const Decoder& d, Builder& b) {
   causal_lm(b, d, parts);
 }
 
+// --- GGUF
+
+void set_gguf_experts(GgufReader& gguf, Decoder& d, const MoeSpec& moe) {
+  for (size_t i = 0; i < d.spec.layers.size(); ++i)
+    if (gguf_layer_is_sparse(gguf, i)) make_sparse(d.spec.layers[i], moe);
+}
+
+void read_gguf_qwen2_moe(GgufReader& gguf, Decoder& d) {
+  const TextConfig text = read_gguf_decoder(gguf, d, "silu", 10000);
+  MoeSpec moe = read_gguf_experts(gguf, RouterKind::kSoftmaxThenTopK, false);
+  moe.shared_intermediate =
+      static_cast<int32_t>(gguf.integer("expert_shared_feed_forward_length", text.intermediate, kWidthRange));
+  moe.shared_gate = true;
+  set_gguf_experts(gguf, d, moe);
+}
+
 void read_gguf_qwen3_moe(GgufReader& gguf, Decoder& d) {
   const TextConfig text = read_gguf_decoder(gguf, d, "silu", 10000);
   set_head_norms(d.spec, text.eps);
-  MoeSpec moe;
-  moe.experts = static_cast<int32_t>(gguf.integer("expert_count", std::nullopt, kExpertRange));
-  moe.experts_per_token = static_cast<int32_t>(gguf.integer("expert_used_count", std::nullopt, {1, moe.experts}));
-  moe.intermediate = static_cast<int32_t>(gguf.integer("expert_feed_forward_length", std::nullopt, kWidthRange));
-  moe.renormalize = gguf.boolean("expert_weights_norm", true);
-  for (LayerSpec& layer : d.spec.layers) make_sparse(layer, moe);
+  set_gguf_experts(gguf, d, read_gguf_experts(gguf, RouterKind::kSoftmaxThenTopK, true));
 }
 
 constexpr std::array<std::string_view, 1> kQwen2Class{"Qwen2MoeForCausalLM"}, kQwen3Class{"Qwen3MoeForCausalLM"},
-    kQwen3Gguf{"qwen3moe"};
+    kQwen2Gguf{"qwen2moe"}, kQwen3Gguf{"qwen3moe"};
 constexpr std::array<Family, 2> kFamilies{{
-    {"qwen2_moe", "", kQwen2Class, read_qwen2_moe, build_qwen2_moe},
+    {"qwen2_moe", "", kQwen2Class, read_qwen2_moe, build_qwen2_moe, kQwen2Gguf, read_gguf_qwen2_moe},
     {"qwen3_moe", "", kQwen3Class, read_qwen3_moe, build_qwen3_moe, kQwen3Gguf, read_gguf_qwen3_moe},
 }};
 
