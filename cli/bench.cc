@@ -15,15 +15,16 @@ class Bench : public Command {
     add_model(app, model_);
     app.add_option("-p,--prompt-tokens", bench_.prompt, "tokens of the prompt test; 0: none")->capture_default_str()->group("What is measured");
     app.add_option("-n,--new-tokens", bench_.generate, "tokens of the decode test; 0: none")->capture_default_str()->group("What is measured");
+    app.add_option("-d,--depth", bench_.depth, "tokens already in the context when either test begins")->capture_default_str()->group("What is measured");
     app.add_option("-r,--repeats", bench_.repeats, "runs of each test")->capture_default_str()->group("What is measured");
     app.add_option("-t,--threads", threads_, "thread counts: 1,2")->delimiter(',')->group("What is measured");
     add_options(app, options_, "threads");
   }
   Status run(const Output& out) override {
     if (threads_.empty()) threads_.push_back(0);
-    if (bench_.prompt < 0 || bench_.generate < 0 || bench_.repeats < 1)
+    if (bench_.prompt < 0 || bench_.generate < 0 || bench_.depth < 0 || bench_.repeats < 1)
       return Error(ErrorCode::kInvalidArgument, "token counts must not be negative and repeats at least 1");
-    if (options_.ctx_size == 0) options_.ctx_size = std::max<int64_t>({bench_.prompt, bench_.generate, 1});
+    if (options_.ctx_size == 0) options_.ctx_size = bench_.depth + std::max<int64_t>({bench_.prompt, bench_.generate, 1});
     std::vector<engine::BenchRow> rows;
     for (const int64_t threads : threads_) {
       options_.threads = threads;

@@ -55,7 +55,7 @@ Sample summarize(std::vector<double> v) {
 
 Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& options) {
   model::Model& model = *running.model;
-  const int64_t needed = std::max({options.prompt, options.generate, int64_t{1}});
+  const int64_t needed = options.depth + std::max({options.prompt, options.generate, int64_t{1}});
   if (needed > model.kv().ctx_size())
     return Error(ErrorCode::kInvalidArgument, fmt::format("the bench needs a context of {} tokens, the plan has {}", needed, model.kv().ctx_size()));
   std::vector<int32_t> tokens(static_cast<size_t>(needed));
@@ -71,6 +71,19 @@ Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& o
                              : std::chrono::duration<double>(std::chrono::steady_clock::now() - options.started).count();
   const uint64_t rss = peak_rss_bytes();  // before the read limit's memory
 
+  // The sequence to `depth` tokens, computed anew only where its cache cannot be cut back to them.
+  const auto rewind = [&]() -> Status {
+    if (options.depth > 0 && model.kv().keepable(0, options.depth) == options.depth) {
+      model.kv().truncate(0, options.depth);
+      return {};
+    }
+    model.kv().set_length(0, 0);
+    if (options.depth == 0) return {};
+    return model.prefill(0, std::span(tokens).first(static_cast<size_t>(options.depth)), model::LogitRows::kNone, ignore);
+  };
+  const std::string at = options.depth > 0 ? fmt::format("@{}", options.depth) : "";
+  const auto after = std::span(tokens).subspan(static_cast<size_t>(options.depth));
+
   const auto measure = [&](std::string test, int64_t count, const std::function<Status()>& work) -> Status {
     BenchRow row;
     row.test = std::move(test);
@@ -79,17 +92,17 @@ Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& o
     row.peak_rss_bytes = rss;
     TRY(double limit, read_limit(*running.pool));
     Status status;
-    model.kv().set_length(0, 0);
+    TRY_STATUS(rewind());
     seconds_of(work, status);  // warm
     TRY_STATUS(status);
     std::vector<double> rates;
     for (int r = 0; r < options.repeats; ++r) {
-      model.kv().set_length(0, 0);
+      TRY_STATUS(rewind());
       rates.push_back(static_cast<double>(count) / seconds_of(work, status));
       TRY_STATUS(status);
     }
-    TRY(const double after, read_limit(*running.pool));
-    limit = std::max(limit, after);
+    TRY(const double later, read_limit(*running.pool));
+    limit = std::max(limit, later);
     const Sample s = summarize(rates);
     row.tokens_per_s = s.median;
     row.stdev = s.stdev;
@@ -99,26 +112,28 @@ Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& o
   };
 
   if (options.prompt > 0)
-    TRY_STATUS(measure(fmt::format("pp{}", options.prompt), options.prompt, [&] {
-      return model.prefill(0, std::span(tokens).first(static_cast<size_t>(options.prompt)), model::LogitRows::kLast, ignore);
+    TRY_STATUS(measure(fmt::format("pp{}{}", options.prompt, at), options.prompt, [&] {
+      return model.prefill(0, after.first(static_cast<size_t>(options.prompt)), model::LogitRows::kLast, ignore);
     }));
   if (options.generate > 0) {
-    TRY_STATUS(measure(fmt::format("tg{}", options.generate), options.generate, [&]() -> Status {
+    TRY_STATUS(measure(fmt::format("tg{}{}", options.generate, at), options.generate, [&]() -> Status {
       for (int64_t i = 0; i < options.generate; ++i) {
-        const model::BatchItem item{.sequence = 0, .tokens = std::span(tokens).subspan(static_cast<size_t>(i), 1)};
+        const model::BatchItem item{.sequence = 0, .tokens = after.subspan(static_cast<size_t>(i), 1)};
         TRY_STATUS(model.forward(std::span(&item, 1), ignore));
       }
       return {};
     }));
-    // Weights of the chain once, and half of the cache that has grown by the end.
+    // Weights of the chain once, and of the cache what is visible halfway.
     BenchRow& row = rows.back();
     for (const sizing::Unit& u : running.planned.inputs.units.units) row.bytes_per_token += u.touched_bytes;
-    uint64_t kv_per_token = 0;
+    const auto halfway = static_cast<uint64_t>(options.depth + options.generate / 2);
     for (const arch::LayerSpec& l : model.spec().layers) {
       const sizing::KvLayerSize size = sizing::kv_layer_size(l.attention, running.planned.inputs.shape);
-      if (size.positions > 0) kv_per_token += (size.k_bytes + size.v_bytes) / static_cast<uint64_t>(size.positions);
+      if (size.positions == 0) continue;
+      const bool limited = l.attention.kind == arch::AttentionKind::kSliding && l.attention.window > 0;
+      const uint64_t visible = limited ? std::min(halfway, static_cast<uint64_t>(l.attention.window)) : halfway;
+      row.bytes_per_token += (size.k_bytes + size.v_bytes) / static_cast<uint64_t>(size.positions) * visible;
     }
-    row.bytes_per_token += kv_per_token * static_cast<uint64_t>(options.generate) / 2;
     row.read_gb_per_s = row.tokens_per_s * static_cast<double>(row.bytes_per_token) / 1e9;
     row.share = row.read_limit_gb_per_s > 0 ? row.read_gb_per_s / row.read_limit_gb_per_s : 0;
   }

@@ -1,7 +1,8 @@
 // engine/bench.h — how fast a loaded model is, as shares of the memory limit measured in the same run.
 //
-// Rows: "ppN" (a prompt of N tokens, logits of the last) and "tgN" (N tokens one after the other). read_gb_per_s counts
-// every weight and KV byte that a decode step reads; the limit is a plain read by the same threads over memory larger
+// Rows: "ppN" (a prompt of N tokens, logits of the last) and "tgN" (N tokens one after the other), both behind `depth`
+// tokens that are already in the cache ("tg64@4096"). read_gb_per_s counts every weight and KV byte that a decode step
+// reads, so that `share` is the part of a step's time that reading them alone would take; the limit is a plain read by the same threads over memory larger
 // than the caches, taken before and after each test (the better one counts).
 #pragma once
 
@@ -16,7 +17,7 @@
 namespace berth::engine {
 
 struct BenchRow {
-  std::string test;  // "pp512", "tg64"
+  std::string test;  // "pp512", "tg64", "tg64@4096"
   int threads = 1;
   double tokens_per_s = 0;  // median of the repeats
   double stdev = 0;
@@ -31,6 +32,7 @@ struct BenchRow {
 struct BenchOptions {
   int64_t prompt = 512;
   int64_t generate = 64;
+  int64_t depth = 0;  // tokens before either
   int repeats = 3;
   std::chrono::steady_clock::time_point started{};  // when the model began to be opened; unset: ready_s is 0
 };

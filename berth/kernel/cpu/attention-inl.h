@@ -49,10 +49,9 @@ BERTH_MATH float load_kv_one(const std::byte* plane, int64_t index) {
   return kType == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
-// Memory comes in while the block before is worked on: the scores' loop asks for its own keys a little ahead and for
-// the block's values, the values' loop for its own rows a little ahead.
-constexpr int64_t kKeysAhead = 24;    // channels of 32 keys
-constexpr int64_t kValuesAhead = 12;  // positions
+// Memory comes in all the time, while something else is worked on: the scores' loop asks for the block's values (and
+// for its own keys a little ahead, where nobody has yet), the values' loop for the keys of the block that comes next.
+constexpr int64_t kKeysAhead = 24;  // channels of 32 keys
 BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
 template <DType kType>
 constexpr int64_t kElementBytes = kType == DType::kF32 ? 4 : 2;
@@ -198,15 +197,18 @@ void score_block(const KvView& cache, int64_t k, int64_t v, int64_t first, int64
 }
 
 // o_B[i][channels] += e[i][p] * v[p][channels] for kN queries over the keys [begin, end) of a block and kPacks packs.
+// `next`: what to ask for meanwhile, left behind what was asked for.
 template <DType kType, int kN, int kPacks>
 BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim, Range keys, const float* e, float* o,
-                           int64_t o_stride) {
+                           int64_t o_stride, const std::byte*& next) {
+  constexpr int64_t kBytes = kPacks * F::kLanes * kElementBytes<kType>;  // of a position here, so of keys to ask for
   F sum[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) sum[i][j] = F::load(o + i * o_stride + j * F::kLanes);
   for (int64_t p = keys.begin; p < keys.end; ++p) {
     F value[kPacks];
-    prefetch(plane + (v + (p + kValuesAhead) * v_head_dim) * kElementBytes<kType>);
+    for (int64_t line = 0; line < kBytes; line += 64) prefetch(next + line);
+    next += kBytes;
     for (int j = 0; j < kPacks; ++j) value[j] = load_kv<kType>(plane, v + p * v_head_dim + j * F::kLanes);
     for (int i = 0; i < kN; ++i) {
       const F weight = F::of(e[i * 128 + p]);
@@ -218,7 +220,8 @@ BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim
 }
 
 template <DType kType, int kN>
-void add_values_of(const KvView& cache, int64_t v, Range keys, const float* e, float* o, int64_t o_stride) {
+void add_values_of(const KvView& cache, int64_t v, Range keys, const float* e, float* o, int64_t o_stride,
+                   const std::byte* next) {
   if (keys.begin >= keys.end) return;
   // Packs of channels at once: enough sums to hide the chains' latency, few enough for the registers.
   constexpr bool kMany = F::kRegisters >= 32;
@@ -226,27 +229,38 @@ void add_values_of(const KvView& cache, int64_t v, Range keys, const float* e, f
   const int64_t n = cache.v_head_dim;
   int64_t d = 0;
   for (; d + kWide * F::kLanes <= n; d += kWide * F::kLanes)
-    add_values<kType, kN, kWide>(cache.v, v + d, n, keys, e, o + d, o_stride);
+    add_values<kType, kN, kWide>(cache.v, v + d, n, keys, e, o + d, o_stride, next);
   if constexpr (kWide > 2)
     for (; d + 2 * F::kLanes <= n; d += 2 * F::kLanes)
-      add_values<kType, kN, 2>(cache.v, v + d, n, keys, e, o + d, o_stride);
-  for (; d + F::kLanes <= n; d += F::kLanes) add_values<kType, kN, 1>(cache.v, v + d, n, keys, e, o + d, o_stride);
+      add_values<kType, kN, 2>(cache.v, v + d, n, keys, e, o + d, o_stride, next);
+  for (; d + F::kLanes <= n; d += F::kLanes)
+    add_values<kType, kN, 1>(cache.v, v + d, n, keys, e, o + d, o_stride, next);
   for (; d < n; ++d)
     for (int i = 0; i < kN; ++i)
       for (int64_t p = keys.begin; p < keys.end; ++p)
         o[i * o_stride + d] = std::fma(e[i * 128 + p], load_kv_one<kType>(cache.v, v + p * n + d), o[i * o_stride + d]);
 }
 
-// From raw scores of one query to weights: s becomes e, 0 for hidden keys. `seen`: the visible keys within the block,
-// `scored`: the keys whose scores were computed.
-void weigh(const AttentionOptions& options, int64_t head, int64_t block_begin, Range seen, float* s, float* m_block,
-           float* l_block) {
+// Raw scores of one query, scaled; hidden keys become -inf. `seen`: the visible keys within the block. Returns the
+// largest.
+float scale_scores(const AttentionOptions& options, int64_t head, int64_t block_begin, Range seen, float* s) {
   const float slope = options.alibi_slopes == nullptr ? 0.0f : options.alibi_slopes[head];
   const auto to_bf16 = [](float x) { return bf16_to_f32(f32_to_bf16(x)); };
   if (options.alibi_slopes != nullptr && options.alibi_bf16_before_scale)
     for (int64_t p = seen.begin; p < seen.end; ++p)
       s[p] = s[p] + to_bf16(to_bf16(slope) * to_bf16(static_cast<float>(block_begin + p)));
   const F scale = F::of(options.scale), cap = F::of(options.softcap);
+  F m[4] = {F::of(kMinusInfinity), F::of(kMinusInfinity), F::of(kMinusInfinity), F::of(kMinusInfinity)};
+  if (seen.begin == 0 && seen.end == kAttentionBlock && options.softcap == 0 && options.alibi_slopes == nullptr) {
+    for (int64_t p = 0; p < kAttentionBlock; p += 4 * F::kLanes) {
+      for (int j = 0; j < 4; ++j) {
+        const F v = F::load(s + p + j * F::kLanes) * scale;
+        v.store(s + p + j * F::kLanes);
+        m[j] = max(m[j], v);
+      }
+    }
+    return largest(max(max(m[0], m[1]), max(m[2], m[3])));
+  }
   const int64_t first = seen.begin / F::kLanes * F::kLanes;
   for (int64_t p = first; p < seen.end; p += F::kLanes) {
     F v = F::load(s + p) * scale;
@@ -257,14 +271,13 @@ void weigh(const AttentionOptions& options, int64_t head, int64_t block_begin, R
     for (int64_t p = seen.begin; p < seen.end; ++p) s[p] = s[p] + slope * static_cast<float>(block_begin + p);
   for (int64_t p = 0; p < seen.begin; ++p) s[p] = kMinusInfinity;
   for (int64_t p = seen.end; p < kAttentionBlock; ++p) s[p] = kMinusInfinity;
+  for (int64_t p = 0; p < kAttentionBlock; p += 4 * F::kLanes)
+    for (int j = 0; j < 4; ++j) m[j] = max(m[j], F::load(s + p + j * F::kLanes));
+  return largest(max(max(m[0], m[1]), max(m[2], m[3])));
+}
 
-  F largest = F::of(kMinusInfinity);
-  for (int64_t p = 0; p < kAttentionBlock; p += F::kLanes) largest = max(largest, F::load(s + p));
-  alignas(64) float lanes[kLanes];
-  largest.store(lanes);
-  float m = lanes[0];
-  for (int i = 1; i < F::kLanes; ++i) m = std::max(m, lanes[i]);
-
+// Scaled scores less their largest become weights (0 for hidden keys, which adds nothing to the lanes). Returns l_B.
+float weigh(float m, float* s) {
   F sum[kAccumulators];
   for (F& a : sum) a = F::of(0.0f);
   for (int64_t p = 0; p < kAttentionBlock; p += kLanes) {
@@ -274,9 +287,7 @@ void weigh(const AttentionOptions& options, int64_t head, int64_t block_begin, R
       sum[j] = sum[j] + e;
     }
   }
-  for (int j = 0; j < kAccumulators; ++j) sum[j].store(lanes + j * F::kLanes);
-  *m_block = m;
-  *l_block = finish(lanes);
+  return finish(sum);
 }
 
 // Calls f.operator()<kN>() for n = kN in 1..kQueries.
@@ -288,11 +299,18 @@ BERTH_MATH void with_count(int64_t n, Callable&& f) {
   f.template operator()<kN>();
 }
 
+// The keys of the block of the tile that begins at position `begin`.
+const std::byte* keys_of(const Tile& tile, int64_t begin) {
+  const KvView& cache = tile.job->cache;
+  const int64_t k = (tile.kv_head * cache.capacity + begin % cache.capacity) * cache.head_dim;
+  return cache.k + k * (cache.dtype == DType::kF32 ? 4 : 2);
+}
+
 // m_B, l_B and o_B of every query of the tile for the block that begins at position `begin`. Where a query sees nothing
-// of the block, its l_block is kNothingSeen and the rest undefined.
+// of the block, its l_block is kNothingSeen and the rest undefined. `next`: keys to ask for.
 template <DType kType>
 void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin,
-                   const Workspace& w) {
+                   const std::byte* next, const Workspace& w) {
   const KvView& cache = tile.job->cache;
   const int64_t slot = begin % cache.capacity;
   const int64_t k = (tile.kv_head * cache.capacity + slot) * cache.head_dim;
@@ -319,46 +337,88 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
     with_count(n, [&]<int kN>() {
       score_block<kType, kN>(cache, k, v, any.begin / 32, (any.end + 31) / 32, w.q + first * shape.head_dim, scores);
     });
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i)
       if (seen[i].begin < seen[i].end)
-        weigh(options, tile.head(first + i), begin, seen[i], scores + i * 128, &w.m_block[first + i],
-              &w.l_block[first + i]);
-      for (int64_t d = 0; d < shape.v_padded; ++d) o[i * shape.v_padded + d] = 0.0f;
+        w.m_block[first + i] = scale_scores(options, tile.head(first + i), begin, seen[i], scores + i * 128);
+    for (int64_t i = 0; i < n; ++i) {
+      if (seen[i].begin < seen[i].end) w.l_block[first + i] = weigh(w.m_block[first + i], scores + i * 128);
+      for (int64_t d = 0; d < shape.v_padded; d += F::kLanes) F::of(0.0f).store(o + i * shape.v_padded + d);
     }
     // Keys that all of them see together; what lies before and after, for each alone.
     if (all.begin >= all.end) all = {kAttentionBlock, kAttentionBlock};
     for (int64_t i = 0; i < n; ++i)
       add_values_of<kType, 1>(cache, v, {seen[i].begin, std::min(all.begin, seen[i].end)}, scores + i * 128,
-                              o + i * shape.v_padded, shape.v_padded);
-    with_count(n, [&]<int kN>() { add_values_of<kType, kN>(cache, v, all, scores, o, shape.v_padded); });
+                              o + i * shape.v_padded, shape.v_padded, next);
+    with_count(n, [&]<int kN>() { add_values_of<kType, kN>(cache, v, all, scores, o, shape.v_padded, next); });
     for (int64_t i = 0; i < n; ++i)
       add_values_of<kType, 1>(cache, v, {std::max(all.end, seen[i].begin), seen[i].end}, scores + i * 128,
-                              o + i * shape.v_padded, shape.v_padded);
+                              o + i * shape.v_padded, shape.v_padded, next);
   }
 }
 
 void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin,
-                   const Workspace& w) {
+                   const std::byte* next, const Workspace& w) {
   switch (tile.job->cache.dtype) {
     case DType::kF16:
-      return block_of_tile<DType::kF16>(options, tile, shape, begin, w);
+      return block_of_tile<DType::kF16>(options, tile, shape, begin, next, w);
     case DType::kBF16:
-      return block_of_tile<DType::kBF16>(options, tile, shape, begin, w);
+      return block_of_tile<DType::kBF16>(options, tile, shape, begin, next, w);
     default:
-      return block_of_tile<DType::kF32>(options, tile, shape, begin, w);
+      return block_of_tile<DType::kF32>(options, tile, shape, begin, next, w);
   }
 }
 
-// Adds a block's (m_B, l_B, o_B) to (m, l, o); o_B null: all +0.
-void merge(float m_block, float l_block, const float* o_block, int64_t n, float* m, float* l, float* o) {
-  const float new_m = std::max(*m, m_block);
-  const F32x1 al = math::exp(F32x1{*m - new_m}), be = math::exp(F32x1{m_block - new_m});
-  *l = std::fma(*l, al.v, l_block * be.v);
+// Adds a block's (m_B, l_B, o_B) to (m, l, o), whose new m is `m`, with al and be of numerics.md 2; o_B null: all +0.
+BERTH_MATH void merge(float al, float be, float l_block, const float* o_block, int64_t n, float* l, float* o) {
+  *l = std::fma(*l, al, l_block * be);
   for (int64_t d = 0; d < n; d += F::kLanes) {
     const F block = o_block == nullptr ? F::of(0.0f) : F::load(o_block + d);
-    fma(F::load(o + d), F::of(al.v), block * F::of(be.v)).store(o + d);
+    fma(F::load(o + d), F::of(al), block * F::of(be)).store(o + d);
   }
-  *m = new_m;
+}
+
+// exp(old_m[i] - new_m[i]) and exp(m_block[i] - new_m[i]); places up to a multiple of 16 may be written.
+BERTH_MATH void merge_weights(int64_t n, const float* old_m, const float* m_block, const float* new_m, float* al,
+                              float* be) {
+  for (int64_t i = 0; i < n; i += F::kLanes) {
+    const F m = F::load(new_m + i);
+    math::exp(F::load(old_m + i) - m).store(al + i);
+    math::exp(F::load(m_block + i) - m).store(be + i);
+  }
+}
+
+// Merges `n` blocks' partial results, each m, l and from 16 on o, into `to`.
+void merge_partials(const float* from, int64_t n, int64_t record, int64_t v_padded, float* to) {
+  constexpr int64_t kMost = quant::kAttentionPartialBlocks;
+  // Blocks of which the query sees something, and m before and after each.
+  alignas(64) float old_m[kMost], m_block[kMost], new_m[kMost], al[kMost], be[kMost];
+  const float* o[kMost];
+  int64_t seen = 0;
+  float m = to[0], l = to[1];
+  for (int64_t i = 0; i < n; ++i) {
+    const float* block = from + i * record;
+    if (block[1] == kNothingSeen) continue;
+    old_m[seen] = m;
+    m_block[seen] = block[0];
+    new_m[seen] = m = std::max(m, block[0]);
+    o[seen++] = block + 16;
+  }
+  for (int64_t i = seen; i % F::kLanes != 0; ++i) old_m[i] = m_block[i] = new_m[i] = 0;
+  merge_weights(seen, old_m, m_block, new_m, al, be);
+  for (int64_t i = 0; i < seen; ++i) l = std::fma(l, al[i], o[i][1 - 16] * be[i]);
+  const auto add = [&]<int kPacks>(int64_t d) {
+    F sum[kPacks];
+    for (int j = 0; j < kPacks; ++j) sum[j] = F::load(to + 16 + d + j * F::kLanes);
+    for (int64_t i = 0; i < seen; ++i)
+      for (int j = 0; j < kPacks; ++j)
+        sum[j] = fma(sum[j], F::of(al[i]), F::load(o[i] + d + j * F::kLanes) * F::of(be[i]));
+    for (int j = 0; j < kPacks; ++j) sum[j].store(to + 16 + d + j * F::kLanes);
+  };
+  int64_t d = 0;
+  for (; d + 4 * F::kLanes <= v_padded; d += 4 * F::kLanes) add.template operator()<4>(d);
+  for (; d < v_padded; d += F::kLanes) add.template operator()<1>(d);
+  to[0] = m;
+  to[1] = l;
 }
 
 void begin_query(int64_t n, float* m, float* l, float* o) {
@@ -369,7 +429,10 @@ void begin_query(int64_t n, float* m, float* l, float* o) {
 
 void end_query(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t i, float* m, float* l,
                float* o) {
-  if (options.sinks != nullptr) merge(options.sinks[tile.head(i)], 1.0f, nullptr, shape.v_padded, m, l, o);
+  if (options.sinks != nullptr) {
+    const float sink = options.sinks[tile.head(i)], new_m = std::max(*m, sink);
+    merge(math::exp(F32x1{*m - new_m}).v, math::exp(F32x1{sink - new_m}).v, 1.0f, nullptr, shape.v_padded, l, o);
+  }
   map(shape.v_head_dim, o, tile.out(i), [&](F a, int64_t) { return a / F::of(*l); });
 }
 
@@ -384,11 +447,17 @@ void run_tile(const AttentionOptions& options, const Tile& tile, const Shape& sh
   for (int64_t i = 0; i < tile.count; ++i) begin_query(shape.v_padded, &w.m[i], &w.l[i], w.o + i * shape.v_padded);
   const Range blocks = blocks_of(options, tile);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    block_of_tile(options, tile, shape, b * kAttentionBlock, w);
-    for (int64_t i = 0; i < tile.count; ++i)
-      if (w.l_block[i] != kNothingSeen)
-        merge(w.m_block[i], w.l_block[i], w.o_block + i * shape.v_padded, shape.v_padded, &w.m[i], &w.l[i],
-              w.o + i * shape.v_padded);
+    const std::byte* next = keys_of(tile, (b + (b + 1 < blocks.end ? 1 : 0)) * kAttentionBlock);
+    block_of_tile(options, tile, shape, b * kAttentionBlock, next, w);
+    alignas(64) float new_m[kTile], al[kTile], be[kTile];
+    for (int64_t i = 0; i < kTile; i += F::kLanes) max(F::load(w.m + i), F::load(w.m_block + i)).store(new_m + i);
+    merge_weights(tile.count, w.m, w.m_block, new_m, al, be);
+    for (int64_t i = 0; i < tile.count; ++i) {
+      if (w.l_block[i] == kNothingSeen) continue;
+      merge(al[i], be[i], w.l_block[i], w.o_block + i * shape.v_padded, shape.v_padded, &w.l[i],
+            w.o + i * shape.v_padded);
+      w.m[i] = new_m[i];
+    }
   }
   for (int64_t i = 0; i < tile.count; ++i)
     end_query(options, tile, shape, i, &w.m[i], &w.l[i], w.o + i * shape.v_padded);
@@ -442,33 +511,29 @@ void run_by_blocks(const Context& context, const AttentionOptions& options, cons
       begin_query(shape.v_padded, merged + i * record, merged + i * record + 1, merged + i * record + 16);
     for (int64_t wave = blocks.begin; wave < blocks.end; wave += wave_blocks) {
       const int64_t n = std::min(wave_blocks, blocks.end - wave);
-      split(context, n * together, block_ns(shape, first.count), [&](int64_t begin, int64_t end, int thread) {
+      split_in_stretches(context, n * together, block_ns(shape, first.count), [&](auto&& claim, int thread) {
         Workspace w = workspace(scratch, shape, thread);
         int64_t packed = -1;
-        for (int64_t item = begin; item < end; ++item) {
-          const int64_t head = item / n, block = item % n;
+        for (int64_t item = claim(); item >= 0; item = claim()) {
+          const int64_t head = item / n, block = item % n, after = item + 1 < n * together ? item + 1 : item;
           const Tile tile = tiles.at(t + head);
           if (packed != head) pack_queries(tile, shape, w.q);
           packed = head;
-          block_of_tile(options, tile, shape, (wave + block) * kAttentionBlock, w);
+          block_of_tile(options, tile, shape, (wave + block) * kAttentionBlock,
+                        keys_of(tiles.at(t + after / n), (wave + after % n) * kAttentionBlock), w);
           for (int64_t i = 0; i < tile.count; ++i) {
             float* to = partials + ((head * first.count + i) * n + block) * record;
             to[0] = w.m_block[i];
             to[1] = w.l_block[i];
-            for (int64_t d = 0; d < shape.v_padded; ++d) to[16 + d] = w.o_block[i * shape.v_padded + d];
+            for (int64_t d = 0; d < shape.v_padded; d += F::kLanes)
+              F::load(w.o_block + i * shape.v_padded + d).store(to + 16 + d);
           }
         }
       });
-      const double merge_ns = static_cast<double>(n) * (20.0 + 0.1 * static_cast<double>(shape.v_padded));
+      const double merge_ns = static_cast<double>(n) * (4.0 + 0.03 * static_cast<double>(shape.v_padded));
       split(context, queries, merge_ns, [&](int64_t begin, int64_t end, int) {
-        for (int64_t q = begin; q < end; ++q) {
-          float* to = merged + q * record;
-          for (int64_t block = 0; block < n; ++block) {
-            const float* from = partials + (q * n + block) * record;
-            if (from[1] == kNothingSeen) continue;
-            merge(from[0], from[1], from + 16, shape.v_padded, to, to + 1, to + 16);
-          }
-        }
+        for (int64_t q = begin; q < end; ++q)
+          merge_partials(partials + q * n * record, n, record, shape.v_padded, merged + q * record);
       });
     }
     for (int64_t i = 0; i < queries; ++i) {

@@ -20,6 +20,13 @@ BERTH_MATH float finish(float* a) {
   return a[0] + 0.0f;
 }
 
+// The same of 32 lanes in packs.
+BERTH_MATH float finish(F (&a)[kAccumulators]) {
+  for (int n = kAccumulators / 2; n >= 1; n /= 2)
+    for (int i = 0; i < n; ++i) a[i] = a[i] + a[i + n];
+  return sum_halves(a[0]) + 0.0f;
+}
+
 // The lane sum of step(a, pack of v[i..]) over v = term(packs), with term1 and step1 the same for one element. Elements
 // past the last whole 32 are added to their lanes one by one.
 template <typename Packs, typename One>
@@ -29,6 +36,7 @@ BERTH_MATH float lane_reduce(int64_t n, Packs&& packs, One&& one) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int j = 0; j < kAccumulators; ++j) a[j] = packs(a[j], i + j * F::kLanes);
+  if (i == n) return finish(a);
   alignas(64) float lanes[kLanes];
   for (int j = 0; j < kAccumulators; ++j) a[j].store(lanes + j * F::kLanes);
   for (int lane = 0; i < n; ++i, ++lane) lanes[lane] = one(lanes[lane], i);

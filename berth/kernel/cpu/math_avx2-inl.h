@@ -83,6 +83,17 @@ BERTH_MATH F32x8 scale_by_power_of_two(F32x8 p, F32x8 n) {
   const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), bias), 23);
   return {_mm256_mul_ps(_mm256_mul_ps(p.v, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second))};
 }
+// The lanes' sum, lane i + lane i + h for h = 4, 2, 1; their maximum.
+BERTH_MATH float sum_halves(F32x8 a) {
+  const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+  return _mm_cvtss_f32(_mm_add_ss(h2, _mm_movehdup_ps(h2)));
+}
+BERTH_MATH float largest(F32x8 a) {
+  const __m128 h4 = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  const __m128 h2 = _mm_max_ps(h4, _mm_movehl_ps(h4, h4));
+  return _mm_cvtss_f32(_mm_max_ss(h2, _mm_movehdup_ps(h2)));
+}
 struct F32x8Split {
   F32x8 m, e;
 };

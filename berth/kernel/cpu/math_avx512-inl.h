@@ -77,13 +77,21 @@ BERTH_MATH bool any_equal(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b
 BERTH_MATH F32x16 select(__mmask16 mask, F32x16 where_true, F32x16 where_false) {
   return {_mm512_mask_blend_ps(mask, where_false.v, where_true.v)};
 }
-BERTH_MATH F32x16 scale_by_power_of_two(F32x16 p, F32x16 n) {
-  const __m512i i = _mm512_cvtps_epi32(n.v);
-  const __m512i half = _mm512_srai_epi32(i, 1);
-  const __m512i bias = _mm512_set1_epi32(127);
-  const __m512i first = _mm512_slli_epi32(_mm512_add_epi32(half, bias), 23);
-  const __m512i second = _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(i, half), bias), 23);
-  return {_mm512_mul_ps(_mm512_mul_ps(p.v, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second))};
+// p * 2^n, rounded once; so does the pack of one, whose first product is exact where |p| is near 1.
+BERTH_MATH F32x16 scale_by_power_of_two(F32x16 p, F32x16 n) { return {_mm512_scalef_ps(p.v, n.v)}; }
+// The lanes' sum, lane i + lane i + h for h = 8, 4, 2, 1; their maximum.
+BERTH_MATH __m256 upper_half(F32x16 a) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)); }
+BERTH_MATH float sum_halves(F32x16 a) {
+  const __m256 h8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), upper_half(a));
+  const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+  const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+  return _mm_cvtss_f32(_mm_add_ss(h2, _mm_movehdup_ps(h2)));
+}
+BERTH_MATH float largest(F32x16 a) {
+  const __m256 h8 = _mm256_max_ps(_mm512_castps512_ps256(a.v), upper_half(a));
+  const __m128 h4 = _mm_max_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+  const __m128 h2 = _mm_max_ps(h4, _mm_movehl_ps(h4, h4));
+  return _mm_cvtss_f32(_mm_max_ss(h2, _mm_movehdup_ps(h2)));
 }
 struct F32x16Split {
   F32x16 m, e;
