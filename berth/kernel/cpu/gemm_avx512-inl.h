@@ -81,10 +81,23 @@ BERTH_INLINE void put_lane(const __m512 (&a)[kTile][2], int merge_count, int64_t
   }
 }
 
+// Asks for where `tile` inputs' outputs go: their rows lie far apart, and a store would wait for each.
+BERTH_INLINE void prefetch_outputs(const GemmTask& t, int64_t m, int tile, int64_t n) {
+  const float* y = t.y + m * t.y_stride + n;
+  const int64_t stride = t.y_stride, rows = m + tile <= t.m ? tile : t.m - m;
+  for (int64_t i = 0; i < rows; ++i) {
+    __builtin_prefetch(y + i * stride, 1, 3);
+    __builtin_prefetch(y + i * stride + 16, 1, 3);
+  }
+}
+
 // y = sum + 0, times kappa, times the row scale, plus bias, for `m_count` inputs and up to 32 outputs.
 inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin, int64_t m_count, int64_t n_begin,
                           bool row_scaled) {
   constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
+  const bool has_kappa = t.kappa != 1.0f, has_bias = t.bias != nullptr;
+  const __m512 kappa = _mm512_set1_ps(t.kappa);
+  const int64_t stride = t.y_stride;
   for (int v = 0; v < 2; ++v) {
     const int64_t n = n_begin + v * 16;
     const int64_t left = t.row_count - n;
@@ -95,12 +108,13 @@ inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin,
     if (row_scaled)
       row_scale = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, static_cast<const float*>(t.w.scales) + t.row_begin + n),
                                 _mm512_set1_ps(kInt8RowScale));
-    for (int64_t m = 0; m < m_count; ++m) {
+    float* to = t.y + m_begin * stride + n;
+    for (int64_t m = 0; m < m_count; ++m, to += stride) {
       __m512 y = _mm512_add_ps(_mm512_load_ps(sums + m * kPanelN + v * 16), _mm512_setzero_ps());
-      if (t.kappa != 1.0f) y = _mm512_mul_ps(y, _mm512_set1_ps(t.kappa));
+      if (has_kappa) y = _mm512_mul_ps(y, kappa);
       if (row_scaled) y = _mm512_mul_ps(y, row_scale);
-      if (t.bias != nullptr) y = _mm512_add_ps(y, bias);
-      _mm512_mask_storeu_ps(t.y + (m_begin + m) * t.y_stride + n, mask, y);
+      if (has_bias) y = _mm512_add_ps(y, bias);
+      _mm512_mask_storeu_ps(to, mask, y);
     }
   }
 }

@@ -44,16 +44,17 @@ constexpr int words_per_block(Kind kind) { return (kind == Kind::kSix ? 16 : 32)
 template <Kind kKind>
 constexpr int64_t kGap = word_elements(kKind) <= 2 ? 1 : 0;
 
-// One lane of kTile inputs x 32 outputs. `lane` is its first word.
+// One lane of kTile inputs x 32 outputs. `lane` is its first word, `next` the inputs that come after, to be asked for.
 template <Kind kKind, bool kMin, int kTile>
 void tile_lane(const float* panel, const float* scales, const float* minima, const float* x, const float* t,
-               int64_t words, int64_t lane, int merge_count, int64_t m, float* levels) {
+               const float* next, int64_t words, int64_t lane, int merge_count, int64_t m, float* levels) {
   constexpr int kElements = word_elements(kKind);
   __m512 a[kTile][2];
   BERTH_UNROLL
   for (int i = 0; i < kTile; ++i) a[i][0] = a[i][1] = _mm512_setzero_ps();
   if (!is_scaled(kKind)) {
-    for (int64_t e = 0; e < words * kElements; ++e, panel += kPanelN, x += kTile) {
+    for (int64_t e = 0; e < words * kElements; ++e, panel += kPanelN, x += kTile, next += kTile) {
+      _mm_prefetch(next, _MM_HINT_T0);
       const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
       BERTH_UNROLL
       for (int i = 0; i < kTile; ++i) {
@@ -68,7 +69,8 @@ void tile_lane(const float* panel, const float* scales, const float* minima, con
   const float* s = scales + lane / words_per_block(kKind) * kPanelN;
   const float* mn = minima + lane / words_per_block(kKind) * kPanelN;
   constexpr int64_t kStep = int64_t{kLanes} / words_per_block(kKind) * kPanelN;  // scales from one word to the next
-  for (int64_t word = 0; word < words; ++word, s += kStep, mn += kStep) {
+  for (int64_t word = 0; word < words; ++word, s += kStep, mn += kStep, next += kElements * kTile) {
+    for (int line = 0; line < kElements * kTile; line += 16) _mm_prefetch(next + line, _MM_HINT_T0);
     __m512 p[kTile][2];
     {
       const __m512 w0 = _mm512_load_ps(panel), w1 = _mm512_load_ps(panel + 16);
@@ -291,11 +293,16 @@ void gemm(const GemmTask& t) {
           const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;
           const float* sums = x + (t.w.k + first) * tile;
           x += first * kElements * tile;
+          // The next tile's part of this lane; after the last one the first one's part of the next lane.
+          const bool last = m + tile >= end;
+          const float* next = reinterpret_cast<const float*>(t.x) + (last ? block : m + tile) * x_floats +
+                              (last ? first + count : first) * kElements * (last || m + tile < sixes_end ? 6 : 4);
+          if (i + 1 == kLanes) prefetch_outputs(t, m, tile, n);
           if (tile == 6)
-            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, count, order.lane(i), merges(i), m - block,
+            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), merges(i), m - block,
                                       p.levels);
           else
-            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, count, order.lane(i), merges(i), m - block,
+            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), merges(i), m - block,
                                       p.levels);
           m += tile;
         }

@@ -31,13 +31,15 @@ BERTH_INLINE __m512 to_float(__m512i i) {
 // One lane of kTile inputs x 32 outputs.
 template <Kind kKind, bool kMin, bool kScaled, int kTile>
 void tile_lane(const int8_t* panel, const float* scales, const float* minima, const int32_t* x, int64_t words,
-               int merge_count, int64_t m, float* levels) {
+               const std::byte* next, int merge_count, int64_t m, float* levels) {
+  constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of the inputs
   constexpr int kRuns = kKind == Kind::kSix ? 2 : 1;
   constexpr int kColumns = 8 / kRuns;
   __m512 a[kTile][2];
   BERTH_UNROLL
   for (int i = 0; i < kTile; ++i) a[i][0] = a[i][1] = _mm512_setzero_ps();
-  for (int64_t word = 0; word < words; ++word, x += kInt8TileColumns * kTile) {
+  for (int64_t word = 0; word < words; ++word, x += kInt8TileColumns * kTile, next += kWordInputs) {
+    for (int64_t line = 0; line < kWordInputs; line += 64) _mm_prefetch(next + line, _MM_HINT_T0);
     BERTH_UNROLL
     for (int run = 0; run < kRuns; ++run) {
       __m512i dot[kTile][2];
@@ -219,13 +221,19 @@ void gemm(const GemmTask& t) {
         for (int64_t m = block; m < end;) {
           const int tile = m < sixes_end ? 6 : 4;
           const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
+          // The next tile's part of this lane; after the last one the first one's part of the next lane.
+          const bool last = m + tile >= end;
+          const std::byte* next =
+              t.x + (last ? block : m + tile) * x_bytes +
+              (last ? first + count : first) * kInt8TileColumns * 4 * (last || m + tile < sixes_end ? 6 : 4);
           const int8_t* w = panel + first * kWordBytes;
           const float* s = p.scales + first * kRuns * kPanelN;
           const float* mn = p.minima + first * kPanelN;
+          if (i + 1 == kLanes) prefetch_outputs(t, m, tile, n);
           if (tile == 6)
-            tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, merge_count, m - block, p.levels);
+            tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, next, merge_count, m - block, p.levels);
           else
-            tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, merge_count, m - block, p.levels);
+            tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, next, merge_count, m - block, p.levels);
           m += tile;
         }
       }

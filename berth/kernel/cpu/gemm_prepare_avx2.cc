@@ -36,29 +36,66 @@ void exact_tile(const float* x, int64_t x_stride, int rows, int64_t k, float* ou
   }
 }
 
+// Eight vectors of eight dwords, rows to columns.
+inline void transpose8(__m256i r[8]) {
+  __m256i a[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+    a[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int half = 0; half < 8; half += 4) {
+    r[half] = _mm256_unpacklo_epi64(a[half], a[half + 2]);
+    r[half + 1] = _mm256_unpackhi_epi64(a[half], a[half + 2]);
+    r[half + 2] = _mm256_unpacklo_epi64(a[half + 1], a[half + 3]);
+    r[half + 3] = _mm256_unpackhi_epi64(a[half + 1], a[half + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m256i low = r[i], high = r[4 + i];
+    r[i] = _mm256_permute2x128_si256(low, high, 0x20);
+    r[4 + i] = _mm256_permute2x128_si256(low, high, 0x31);
+  }
+}
+
+// A column of a tile: the first kTile of eight dwords.
+template <int kTile>
+inline void put_column(int32_t* at, __m256i v) {
+  if (kTile == 4) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(v));
+  } else {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(v));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(at + 4), _mm256_extracti128_si256(v, 1));
+  }
+}
+
 template <int kTile>
 void int8_tile(const float* x, int64_t x_stride, int rows, int64_t k, bool nibbles, int32_t* out) {
   const int64_t words = k / 32;
   const LaneOrder<8> order(words);
+  const __m256i offset = _mm256_set1_epi32(kIntFloat);
+  const auto start = [&](__m256i sum) { return _mm256_sub_epi32(offset, _mm256_slli_epi32(sum, 7)); };  // - 128 * sum
   for (int64_t word = 0; word < words; ++word) {
     int32_t* at = out + order.position(word) * kInt8TileColumns * kTile;
-    for (int m = 0; m < kTile; ++m) {
-      __m256i q = _mm256_setzero_si256();
-      const Int8Word w = m < rows ? quantize_word(x + m * x_stride + word * 32, q) : Int8Word{};
-      if (nibbles) {  // even 16, odd 16 -> their quarters in turn
-        q = _mm256_permutevar8x32_epi32(even_odd(q), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-      }
-      alignas(32) int32_t columns[8];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(columns), q);
-      for (int c = 0; c < 8; ++c) at[c * kTile + m] = columns[c];
-      const int32_t sum = w.half_sum[0] + w.half_sum[1];
-      const float sum_float = static_cast<float>(sum);
-      at[8 * kTile + m] = kIntFloat - 128 * sum;
-      at[9 * kTile + m] = kIntFloat - 128 * w.half_sum[0];
-      at[10 * kTile + m] = kIntFloat - 128 * w.half_sum[1];
-      std::memcpy(at + 11 * kTile + m, &w.dx, 4);
-      std::memcpy(at + 12 * kTile + m, &sum_float, 4);
+    __m256i q[8] = {};
+    alignas(32) int32_t first[8] = {}, second[8] = {};
+    alignas(32) float dx[8] = {};
+    for (int m = 0; m < rows; ++m) {
+      const Int8Word w = quantize_word(x + m * x_stride + word * 32, q[m]);
+      if (nibbles)  // even 16, odd 16 -> their quarters in turn
+        q[m] = _mm256_permutevar8x32_epi32(even_odd(q[m]), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+      first[m] = w.half_sum[0];
+      second[m] = w.half_sum[1];
+      dx[m] = w.dx;
     }
+    transpose8(q);
+    for (int c = 0; c < 8; ++c) put_column<kTile>(at + c * kTile, q[c]);
+    const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(first));
+    const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(second));
+    const __m256i sum = _mm256_add_epi32(a, b);
+    put_column<kTile>(at + 8 * kTile, start(sum));
+    put_column<kTile>(at + 9 * kTile, start(a));
+    put_column<kTile>(at + 10 * kTile, start(b));
+    put_column<kTile>(at + 11 * kTile, _mm256_castps_si256(_mm256_load_ps(dx)));
+    put_column<kTile>(at + 12 * kTile, _mm256_castps_si256(_mm256_cvtepi32_ps(sum)));
   }
 }
 
