@@ -27,27 +27,37 @@ using quant::Codec;
 enum class Kind { kBook, kFour, kFive, kSix, kByte };
 
 // Where scales and minima come from: nowhere (row scale), one float per 32 elements expanded into a buffer before the
-// row, or straight from their planes where rows are whole steps of 256: fp32 absmax of 64, fp16 of 32, 12 bytes of Q4_K
-// and Q5_K, 16 of Q6_K.
-enum class Scale { kNone, kBuffer, kAbsmax, kHalf, kK45, kK6 };
+// row, or straight from their planes where rows are whole steps of 256: fp32 absmax of 64, nested absmax of 64, fp16 of
+// 32, 12 bytes of Q4_K and Q5_K, 16 of Q6_K.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kK45, kK6 };
 
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each of the four streams
 
 #define BERTH_INLINE inline __attribute__((always_inline))
 
 struct Operands {
-  __m256i table;  // kBook: the integers, in both halves
-  int shift;      // what an unsigned code is too large by: 2^shift
-  bool offset;
+  __m256i table;               // kBook: the integers, in both halves
+  const float* map;            // kNested: bitsandbytes' 256 values,
+  const float* nested_absmax;  // their scale per 256 blocks
+  __m128 nested_offset;        // and what is added
 };
 
-// One row's place in the weight planes; s, m, sub as its Scale has them.
+// Q4_0, Q5_0, Q6_K: unsigned codes are too large by 2^kShift.
+template <Kind kKind>
+constexpr int kShift = kKind == Kind::kFour   ? 3
+                       : kKind == Kind::kFive ? 4
+                                              : 5;
+template <Kind kKind, bool kMin>
+constexpr bool kOffset = !kMin && (kKind == Kind::kFour || kKind == Kind::kFive || kKind == Kind::kSix);
+
+// One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
 struct Stream {
   const uint8_t* codes;
   const uint32_t* high;
   const void* s;
   const void* m;
   const uint8_t* sub;
+  int64_t block;
 };
 
 // A step's eight scales and minima in kInt8Order; kSix: the scales of the words' first and second halves.
@@ -65,8 +75,11 @@ BERTH_INLINE __m256i high_bits(__m256i bits, int stride, int first, int value) {
   const __m256i where = _mm256_setr_epi8(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b,  //
                                          c, c, c, c, c, c, c, c, d, d, d, d, d, d, d, d);
   const __m256i select = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
-  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, where), select), select);
-  return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(value)));
+  // The bit that is left, 1 .. 64 or -128, gives `value` its sign, and 0 makes it 0.
+  const char v = static_cast<char>(value), minus = static_cast<char>(-value);
+  const __m256i values = _mm256_setr_epi8(v, v, v, v, v, v, v, minus, v, v, v, v, v, v, v, minus,  //
+                                          v, v, v, v, v, v, v, minus, v, v, v, v, v, v, v, minus);
+  return _mm256_sign_epi8(values, _mm256_and_si256(_mm256_shuffle_epi8(bits, where), select));
 }
 
 // 64 elements (2 words): four 32-bit partial sums per word.
@@ -107,8 +120,9 @@ BERTH_INLINE __m256i byte_dots(const uint8_t* codes, const int8_t* q) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-BERTH_INLINE __m256 scale_sums(__m256i i, const int32_t* sum, const Operands& op, __m256 dx, __m256 s, __m256 acc) {
-  if (op.offset) i = _mm256_sub_epi32(i, _mm256_sll_epi32(load(sum), _mm_cvtsi32_si128(op.shift)));
+template <Kind kKind, bool kMin>
+BERTH_INLINE __m256 scale_sums(__m256i i, const int32_t* sum, __m256 dx, __m256 s, __m256 acc) {
+  if (kOffset<kKind, kMin>) i = _mm256_sub_epi32(i, _mm256_slli_epi32(load(sum), kShift<kKind>));
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_mul_ps(dx, s), acc);
 }
 
@@ -163,8 +177,20 @@ BERTH_INLINE StepScales k6_scales(const Stream& row, int64_t step) {
           _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(halves, halves))))};
 }
 
+// fp32(map * nested_absmax) + offset, rounded twice, of the step's four blocks, which share nested_absmax; each stands
+// for two words.
+BERTH_INLINE __m256 nested_scales(const Stream& row, int64_t step, const Operands& op) {
+  uint32_t q;
+  __builtin_memcpy(&q, static_cast<const uint8_t*>(row.s) + step * 4, 4);
+  const __m128 value = _mm_setr_ps(op.map[q & 255], op.map[(q >> 8) & 255], op.map[(q >> 16) & 255], op.map[q >> 24]);
+  const __m128 scale = _mm_broadcast_ss(op.nested_absmax + (row.block + 4 * step) / 256);
+  const __m128 a = _mm_add_ps(_mm_mul_ps(value, scale), op.nested_offset);
+  return _mm256_set_m128(a, a);
+}
+
 template <bool kMin, Scale kScale>
-BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step) {
+BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, const Operands& op) {
+  if (kScale == Scale::kNested) return {nested_scales(row, step, op), _mm256_setzero_ps()};
   if (kScale == Scale::kK45) return k45_scales(row, step);
   if (kScale == Scale::kK6) return k6_scales(row, step);
   return {in_order<kScale>(row.s, step), kMin ? in_order<kScale>(row.m, step) : _mm256_setzero_ps()};
@@ -193,12 +219,12 @@ BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t st
                                         nibble_dots<kKind>(codes + 32, high + kHigh, x, 1, op));
   const __m256i h23 = _mm256_hadd_epi32(nibble_dots<kKind>(codes + 64, high + 2 * kHigh, x, 2, op),
                                         nibble_dots<kKind>(codes + 96, high + 3 * kHigh, x, 3, op));
-  const StepScales scales = step_scales<kMin, kScale>(row, step);
+  const StepScales scales = step_scales<kMin, kScale>(row, step, op);
   if (kKind == Kind::kSix) {  // blocks of 16: the two halves of a word are runs of their own
-    acc = scale_sums(alternate<0>(h01, h23), x.half_sum[0], op, dx, scales.s, acc);
-    return scale_sums(alternate<1>(h01, h23), x.half_sum[1], op, dx, scales.m, acc);
+    acc = scale_sums<kKind, kMin>(alternate<0>(h01, h23), x.half_sum[0], dx, scales.s, acc);
+    return scale_sums<kKind, kMin>(alternate<1>(h01, h23), x.half_sum[1], dx, scales.m, acc);
   }
-  acc = scale_sums(_mm256_hadd_epi32(h01, h23), x.sum, op, dx, scales.s, acc);
+  acc = scale_sums<kKind, kMin>(_mm256_hadd_epi32(h01, h23), x.sum, dx, scales.s, acc);
   if (kMin) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(load(x.sum)), _mm256_mul_ps(dx, scales.m), acc);
   return acc;
 }
@@ -255,21 +281,7 @@ void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op,
 }
 
 Operands operands(const WeightView& w) {
-  Operands op{_mm256_setzero_si256(), 0, false};
-  switch (w.codec) {
-    case Codec::kQ4_0:
-      op.shift = 3;
-      break;
-    case Codec::kQ5_0:
-      op.shift = 4;
-      break;
-    case Codec::kQ6_K:
-      op.shift = 5;
-      break;
-    default:
-      break;
-  }
-  op.offset = op.shift != 0;
+  Operands op{_mm256_setzero_si256(), w.nested_map, w.nested_absmax, _mm_set1_ps(w.nested_offset)};
   if (w.int8_book != nullptr)
     op.table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.int8_book)));
   return op;
@@ -290,6 +302,8 @@ struct RowBytes {
 template <bool kMin, Scale kScale>
 RowBytes row_bytes(int64_t k) {
   switch (kScale) {
+    case Scale::kNested:
+      return {k / 64, 0, 0};
     case Scale::kAbsmax:
     case Scale::kHalf:
       return {k / 16, kMin ? k / 16 : 0, 0};
@@ -318,8 +332,12 @@ void rows(const RowsTask& t) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
       const int64_t row = t.row_begin + n[r];
-      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2), t.w.high + row * high_words, nullptr, nullptr,
-                   nullptr};
+      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2),
+                   t.w.high + row * high_words,
+                   nullptr,
+                   nullptr,
+                   nullptr,
+                   row * (k / 64)};
       if (kScale == Scale::kBuffer) {
         float* const s = buffer + r * scale_stride;
         float* const m = buffer + (4 + r) * scale_stride;
@@ -361,7 +379,8 @@ void rows_half(const RowsTask& t) {
   t.w.k % 256 == 0 ? rows<kKind, kMin, Scale::kHalf>(t) : rows<kKind, kMin, Scale::kBuffer>(t);
 }
 void rows_bnb(const RowsTask& t) {
-  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 256 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
+  if (t.w.blocksize == 64 && t.w.k % 256 == 0)
+    return t.w.nested ? rows<Kind::kBook, false, Scale::kNested>(t) : rows<Kind::kBook, false, Scale::kAbsmax>(t);
   rows<Kind::kBook, false, Scale::kBuffer>(t);
 }
 
