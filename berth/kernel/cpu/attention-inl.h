@@ -53,6 +53,28 @@ BERTH_MATH float load_kv_one(const std::byte* plane, int64_t index) {
 // for its own keys a little ahead, where nobody has yet), the values' loop for the keys of the block that comes next.
 constexpr int64_t kKeysAhead = 24;  // channels of 32 keys
 BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+
+// Memory that will be read soon, asked for line by line in four streams, a quarter of it each: one stream does not keep
+// memory busy.
+class Ahead {
+ public:
+  Ahead(const std::byte* begin, int64_t bytes)
+      : begin_(begin), quarter_(bytes / 256 * 64), lines_(quarter_ / 64 * 4), rest_((bytes + 63) / 64) {}
+  BERTH_MATH void ask(int64_t lines) {
+    for (int64_t i = 0; i < lines; ++i, ++line_) {
+      if (line_ >= lines_) {
+        if (line_ >= rest_) return;
+        prefetch(begin_ + line_ * 64);
+        continue;
+      }
+      prefetch(begin_ + line_ % 4 * quarter_ + line_ / 4 * 64);
+    }
+  }
+
+ private:
+  const std::byte* begin_;
+  int64_t quarter_, lines_, rest_, line_ = 0;
+};
 template <DType kType>
 constexpr int64_t kElementBytes = kType == DType::kF32 ? 4 : 2;
 
@@ -127,17 +149,16 @@ void pack_queries(const Tile& tile, const Shape& shape, float* packed) {
 // Raw scores of kN queries against kKeyTiles times 32 keys. k: index of the first key tile's first element.
 template <DType kType, int kN, int kKeyTiles>
 BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores,
-                           const std::byte* values) {
+                           Ahead& values) {
   constexpr int kPacks = kKeyTiles * kPacksPer32;
   F s[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) s[i][j] = F::of(0.0f);
   for (int64_t d = 0; d < head_dim; ++d) {
     F keys[kPacks];
-    for (int t = 0; t < kKeyTiles; ++t) {
+    for (int t = 0; t < kKeyTiles; ++t)
       prefetch(plane + (k + (t * head_dim + d + kKeysAhead) * 32) * kElementBytes<kType>);
-      prefetch(values + (t * head_dim + d) * 32 * kElementBytes<kType>);
-    }
+    values.ask(kKeyTiles * kElementBytes<kType> / 2);
     for (int t = 0; t < kKeyTiles; ++t)
       for (int j = 0; j < kPacksPer32; ++j)
         keys[t * kPacksPer32 + j] = load_kv<kType>(plane, k + (t * head_dim + d) * 32 + j * F::kLanes);
@@ -153,7 +174,7 @@ BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, 
 // Half of the 32 keys at a time where the registers do not hold all for kN queries.
 template <DType kType, int kN>
 BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t head_dim, const float* q, float* scores,
-                                  const std::byte* values) {
+                                  Ahead& values) {
   constexpr int kPacks = kPacksPer32 / 2;
   for (int half = 0; half < 2; ++half) {
     F s[kN][kPacks];
@@ -162,7 +183,7 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
     for (int64_t d = 0; d < head_dim; ++d) {
       F keys[kPacks];
       prefetch(plane + (k + (d + kKeysAhead) * 32) * kElementBytes<kType>);
-      prefetch(values + d * 32 * kElementBytes<kType>);
+      values.ask(kElementBytes<kType> / 2);
       for (int j = 0; j < kPacks; ++j) keys[j] = load_kv<kType>(plane, k + d * 32 + half * 16 + j * F::kLanes);
       for (int i = 0; i < kN; ++i) {
         const F query = F::of(q[d * kN + i]);
@@ -176,39 +197,38 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
 
 // Scores of kN queries against the key tiles [first, last) of a block.
 template <DType kType, int kN>
-void score_block(const KvView& cache, int64_t k, int64_t v, int64_t first, int64_t last, const float* q,
-                 float* scores) {
+void score_block(const KvView& cache, int64_t k, int64_t first, int64_t last, const float* q, float* scores,
+                 Ahead& values) {
   const int64_t head_dim = cache.head_dim;
-  const auto values = [&](int64_t t) { return cache.v + (v + t * 32 * cache.v_head_dim) * kElementBytes<kType>; };
   int64_t t = first;
   // One or two queries alone would wait for their own chains: more keys at once.
   if constexpr (kN * kPacksPer32 <= 4) {
     constexpr int kMany = F::kRegisters >= 32 ? 4 : 2;
     for (; t + kMany <= last; t += kMany)
-      score_keys<kType, kN, kMany>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
+      score_keys<kType, kN, kMany>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values);
   }
   for (; t < last; ++t) {
     if constexpr (kN * kPacksPer32 + kPacksPer32 + 1 > F::kRegisters) {
-      score_keys_halves<kType, kN>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
+      score_keys_halves<kType, kN>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values);
     } else {
-      score_keys<kType, kN, 1>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values(t));
+      score_keys<kType, kN, 1>(cache.k, k + t * head_dim * 32, head_dim, q, scores + t * 32, values);
     }
   }
 }
 
 // o_B[i][channels] += e[i][p] * v[p][channels] for kN queries over the keys [begin, end) of a block and kPacks packs.
-// `next`: what to ask for meanwhile, left behind what was asked for.
+// `next`: what to ask for meanwhile.
 template <DType kType, int kN, int kPacks>
 BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim, Range keys, const float* e, float* o,
-                           int64_t o_stride, const std::byte*& next) {
-  constexpr int64_t kBytes = kPacks * F::kLanes * kElementBytes<kType>;  // of a position here, so of keys to ask for
+                           int64_t o_stride, Ahead& next) {
+  // As many bytes as a position has here.
+  constexpr int64_t kLines = (kPacks * F::kLanes * kElementBytes<kType> + 63) / 64;
   F sum[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) sum[i][j] = F::load(o + i * o_stride + j * F::kLanes);
   for (int64_t p = keys.begin; p < keys.end; ++p) {
     F value[kPacks];
-    for (int64_t line = 0; line < kBytes; line += 64) prefetch(next + line);
-    next += kBytes;
+    next.ask(kLines);
     for (int j = 0; j < kPacks; ++j) value[j] = load_kv<kType>(plane, v + p * v_head_dim + j * F::kLanes);
     for (int i = 0; i < kN; ++i) {
       const F weight = F::of(e[i * 128 + p]);
@@ -221,7 +241,7 @@ BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim
 
 template <DType kType, int kN>
 void add_values_of(const KvView& cache, int64_t v, Range keys, const float* e, float* o, int64_t o_stride,
-                   const std::byte* next) {
+                   Ahead& next) {
   if (keys.begin >= keys.end) return;
   // Packs of channels at once: enough sums to hide the chains' latency, few enough for the registers.
   constexpr bool kMany = F::kRegisters >= 32;
@@ -300,17 +320,18 @@ BERTH_MATH void with_count(int64_t n, Callable&& f) {
 }
 
 // The keys of the block of the tile that begins at position `begin`.
-const std::byte* keys_of(const Tile& tile, int64_t begin) {
+Ahead keys_of(const Tile& tile, int64_t begin) {
   const KvView& cache = tile.job->cache;
-  const int64_t k = (tile.kv_head * cache.capacity + begin % cache.capacity) * cache.head_dim;
-  return cache.k + k * (cache.dtype == DType::kF32 ? 4 : 2);
+  const int64_t bytes = cache.head_dim * (cache.dtype == DType::kF32 ? 4 : 2);  // of a key
+  const int64_t seen = std::min(tile.position(tile.count - 1) + 1 - begin, kAttentionBlock);
+  return {cache.k + (tile.kv_head * cache.capacity + begin % cache.capacity) * bytes, (seen + 31) / 32 * 32 * bytes};
 }
 
 // m_B, l_B and o_B of every query of the tile for the block that begins at position `begin`. Where a query sees nothing
 // of the block, its l_block is kNothingSeen and the rest undefined. `next`: keys to ask for.
 template <DType kType>
-void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin,
-                   const std::byte* next, const Workspace& w) {
+void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin, Ahead next,
+                   const Workspace& w) {
   const KvView& cache = tile.job->cache;
   const int64_t slot = begin % cache.capacity;
   const int64_t k = (tile.kv_head * cache.capacity + slot) * cache.head_dim;
@@ -320,6 +341,8 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
     return Range{std::clamp<int64_t>(all.begin - begin, 0, kAttentionBlock),
                  std::clamp<int64_t>(all.end - begin, 0, kAttentionBlock)};
   };
+  const int64_t v_end = std::clamp<int64_t>(tile.position(tile.count - 1) + 1 - begin, 0, kAttentionBlock);
+  Ahead values(cache.v + v * kElementBytes<kType>, v_end * cache.v_head_dim * kElementBytes<kType>);
   for (int64_t first = 0; first < tile.count; first += kQueries) {
     const int64_t n = std::min<int64_t>(kQueries, tile.count - first);
     Range seen[kQueries];
@@ -335,7 +358,8 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
     float* scores = w.scores + first * 128;
     float* o = w.o_block + first * shape.v_padded;
     with_count(n, [&]<int kN>() {
-      score_block<kType, kN>(cache, k, v, any.begin / 32, (any.end + 31) / 32, w.q + first * shape.head_dim, scores);
+      score_block<kType, kN>(cache, k, any.begin / 32, (any.end + 31) / 32, w.q + first * shape.head_dim, scores,
+                             values);
     });
     for (int64_t i = 0; i < n; ++i)
       if (seen[i].begin < seen[i].end)
@@ -356,8 +380,8 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
   }
 }
 
-void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin,
-                   const std::byte* next, const Workspace& w) {
+void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shape& shape, int64_t begin, Ahead next,
+                   const Workspace& w) {
   switch (tile.job->cache.dtype) {
     case DType::kF16:
       return block_of_tile<DType::kF16>(options, tile, shape, begin, next, w);
@@ -447,7 +471,7 @@ void run_tile(const AttentionOptions& options, const Tile& tile, const Shape& sh
   for (int64_t i = 0; i < tile.count; ++i) begin_query(shape.v_padded, &w.m[i], &w.l[i], w.o + i * shape.v_padded);
   const Range blocks = blocks_of(options, tile);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const std::byte* next = keys_of(tile, (b + (b + 1 < blocks.end ? 1 : 0)) * kAttentionBlock);
+    const Ahead next = b + 1 < blocks.end ? keys_of(tile, (b + 1) * kAttentionBlock) : Ahead(nullptr, 0);
     block_of_tile(options, tile, shape, b * kAttentionBlock, next, w);
     alignas(64) float new_m[kTile], al[kTile], be[kTile];
     for (int64_t i = 0; i < kTile; i += F::kLanes) max(F::load(w.m + i), F::load(w.m_block + i)).store(new_m + i);
@@ -515,12 +539,14 @@ void run_by_blocks(const Context& context, const AttentionOptions& options, cons
         Workspace w = workspace(scratch, shape, thread);
         int64_t packed = -1;
         for (int64_t item = claim(); item >= 0; item = claim()) {
-          const int64_t head = item / n, block = item % n, after = item + 1 < n * together ? item + 1 : item;
+          const int64_t head = item / n, block = item % n, after = item + 1;
           const Tile tile = tiles.at(t + head);
           if (packed != head) pack_queries(tile, shape, w.q);
           packed = head;
           block_of_tile(options, tile, shape, (wave + block) * kAttentionBlock,
-                        keys_of(tiles.at(t + after / n), (wave + after % n) * kAttentionBlock), w);
+                        after < n * together ? keys_of(tiles.at(t + after / n), (wave + after % n) * kAttentionBlock)
+                                             : Ahead(nullptr, 0),
+                        w);
           for (int64_t i = 0; i < tile.count; ++i) {
             float* to = partials + ((head * first.count + i) * n + block) * record;
             to[0] = w.m_block[i];
