@@ -234,6 +234,17 @@ std::optional<plan::NativeAnswer> native_answer(const OpenedModel& model, const 
   return answer;
 }
 
+std::optional<plan::NativeAnswer> native_answer(const OpenedModel& model, const PlanInputs& inputs,
+                                                const Options& options, NativeAnswers* answers) {
+  if (answers == nullptr) return native_answer(model, inputs, options);
+  std::string budgets;
+  for (const machine::DeviceBudget& b : inputs.budgets.devices)
+    budgets += fmt::format("{}={} ", b.map_name, b.left_out ? 0 : b.usable_bytes());
+  const auto known = answers->find(budgets);
+  return known != answers->end() ? known->second
+                                 : answers->emplace(budgets, native_answer(model, inputs, options)).first->second;
+}
+
 // What a library may fill: the budget, but for what the device takes before the first allocation. No margin of Berth's.
 uint64_t library_limit(const machine::Machine& machine, const machine::DeviceBudget& budget) {
   const auto d = machine.find(budget.map_name);
@@ -264,7 +275,7 @@ Error does_not_fit(const std::string& message, const std::string& device, const 
 
 // Fills the plan's warnings, and fails_here from the gravest of them.
 void judge(const OpenedModel& model, const LibraryTree& library, const Options& o, bool users_map,
-           LibraryPlan& planned) {
+           NativeAnswers* answers, LibraryPlan& planned) {
   const compat::CompatResult& result = planned.result;
   const PlanInputs& inputs = planned.planned.inputs;
   plan::MapFaultsRequest request;
@@ -290,7 +301,7 @@ void judge(const OpenedModel& model, const LibraryTree& library, const Options& 
   request.planned = &result;
   bool away = false;
   for (const plan::DeviceName& d : result.map->devices()) away = away || !d.is_accelerator();
-  if (away && !inputs.machine.accelerators().empty()) request.native = native_answer(model, inputs, o);
+  if (away && !inputs.machine.accelerators().empty()) request.native = native_answer(model, inputs, o, answers);
   std::vector<std::string>& out = planned.planned.plan.warnings;
   out = library.notes;
   for (const plan::MapFault& fault : plan::map_faults(request)) {
@@ -495,7 +506,7 @@ Result<compat::CompatResult> library_result(const OpenedModel& model, const Opti
   return ask_library(library, machine, options, asked);
 }
 
-Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options) {
+Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, NativeAnswers* answers) {
   TRY(Asked asked, asked_of(options));
   LibraryPlan out;
   Options native = options;
@@ -518,7 +529,7 @@ Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& opt
   out.planned.plan = plan_of(out.result, inputs, asked.strategy);
   out.here = plan_here(model, inputs, *out.result.map);
   if (out.here) out.planned.plan.estimate = out.here->estimate;
-  judge(model, library, native, asked.map.has_value(), out);
+  judge(model, library, native, asked.map.has_value(), answers, out);
   if (options.purpose == "training")
     for (std::string& fault : training_faults(model, inputs, *out.result.map))
       out.planned.plan.warnings.push_back(std::move(fault));

@@ -8,12 +8,14 @@
 // Start reading at: plan_as_library.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "berth/engine/planning.h"
 #include "berth/engine/report.h"
+#include "berth/plan/map_faults.h"
 #include "berth/plan/plan_json.h"
 #include "berth/plan/strategies/compat_result.h"
 
@@ -31,12 +33,16 @@ struct LibraryPlan {
   std::optional<Error> fails_here;
 };
 
+// Whether Berth finds a place on accelerators alone, by the budgets that was asked for: the same for every mode.
+using NativeAnswers = std::map<std::string, std::optional<plan::NativeAnswer>>;
+
+// `answers`, where given, is looked into and added to (for one model under options that differ in library and mode alone).
 // options.compat names the library ("transformers-before-47203" and "-before-47211": its planner as it was);
 // options.device_map a mode of its (best and auto are balanced) or the user's map. Errors: kInvalidArgument for other
 // names, and where the library raises before there is a map (details: library, stage, type); kUnsupported where it has
 // no such planner (accelerate with 4 or 8 bit). A map that the library itself refuses afterwards (bitsandbytes, 4 or 8
 // bit on the cpu) is there, and the first of its warnings says so.
-Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options);
+Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, NativeAnswers* answers = nullptr);
 
 // The library's answer alone, not judged: its error is in the result. Many cases of one opened model are quick this
 // way.

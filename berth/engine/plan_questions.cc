@@ -110,9 +110,18 @@ Result<Comparison> compare_plans(const OpenedModel& model, const Options& option
   std::vector<std::string> names;
   for (const std::string_view name : plan::strategy_names())
     if (name != "auto") names.emplace_back(name);
-  out.rows = plan::compare(names, [&](const std::string& strategy) {
+  // What none of them can place, best cannot: one search, and one refusal with its remedies, serves all.
+  plan::SearchMemo searches;
+  request.memo = &searches;
+  request.strategy = "best";
+  const auto best = plan::make_plan(request);
+  request.explain_refusal = false;
+  out.rows = plan::compare(names, [&](const std::string& strategy) -> Result<plan::Plan> {
+    if (strategy == "best" || (!best && best.error().code != ErrorCode::kDoesNotFit)) return best;
     request.strategy = strategy;
-    return plan::make_plan(request);
+    auto made = plan::make_plan(request);
+    if (!made && made.error().code == ErrorCode::kDoesNotFit && !best) return best;
+    return made;
   });
   for (const plan::ComparedPlan& row : out.rows) {
     out.documents.emplace_back();
@@ -122,6 +131,7 @@ Result<Comparison> compare_plans(const OpenedModel& model, const Options& option
     planned.plan = *row.plan;
     out.documents.back() = plan_document(model, planned, asked);
   }
+  NativeAnswers answers;
   for (const char* library : {"transformers", "accelerate"})
     for (const char* mode : {"balanced", "balanced_low_0", "sequential"}) {
       Options asked = options;
@@ -130,7 +140,7 @@ Result<Comparison> compare_plans(const OpenedModel& model, const Options& option
       plan::ComparedPlan row;
       row.name = fmt::format("{} {}", library, mode);
       out.documents.emplace_back();
-      const auto found = plan_as_library(model, asked);
+      const auto found = plan_as_library(model, asked, &answers);
       if (found) {
         row.plan = found->here ? *found->here : found->planned.plan;
         row.notes = found->planned.plan.warnings;

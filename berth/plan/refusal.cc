@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "berth/base/bytes.h"
 #include "berth/base/json.h"
@@ -14,20 +15,33 @@ namespace berth::plan {
 namespace {
 
 constexpr int64_t kTryEffort = 20000;  // whether a change helps is asked often: a plan is wanted, not the best one
-constexpr int64_t kTryNodes = 20000;
-constexpr uint64_t kCapStep = uint64_t{64} << 20;
+constexpr int64_t kTryNodes = 2000;
+constexpr size_t kEnough = 2;        // remedies; where there are fewer, more far-reaching changes are tried
+constexpr uint64_t kFineness = 256;  // sizes are found to one part in this many
+constexpr int kMostAdded = 64;       // accelerators
 
 struct Setting {
   const sizing::UnitTable* units = nullptr;
+  const machine::Machine* machine = nullptr;
   sizing::RunShape shape;
   std::vector<machine::DeviceBudget> budgets;
   Rules rules;
+
+  CostModel model() const { return CostModel::make(*units, *machine, budgets, shape, rules); }
 };
+
+// Whether a setting has a plan.
+using Fits = std::function<bool(const Setting&)>;
+
+bool best_fits(const Setting& s) { return finds_placement(s.model(), kTryEffort, kTryNodes); }
 
 class Remedies {
  public:
-  Remedies(const PlanRequest& request, const Rules& rules) : r_(request) {
+  // `fits`: what a remedy must lead to. `pinned_down`: the user's own map, which no added device and no pin changes.
+  Remedies(const PlanRequest& request, const Rules& rules, Fits fits = best_fits, bool pinned_down = false)
+      : r_(request), fits_(std::move(fits)), pinned_down_(pinned_down) {
     base_.units = request.assign.units;
+    base_.machine = request.assign.machine;
     base_.shape = request.assign.shape;
     base_.budgets.assign(request.assign.budgets.begin(), request.assign.budgets.end());
     base_.rules = rules;
@@ -35,7 +49,7 @@ class Remedies {
   }
 
   std::vector<Remedy> find() {
-    let_out();
+    if (!pinned_down_) let_out();
     fewer(Change::Kind::kPrefillChunk, r_.assign.shape.prefill_chunk, 16, "a prefill chunk of {} tokens",
           "--prefill-chunk {}");
     fewer(Change::Kind::kCtxSize, r_.assign.shape.ctx_size, 128, "a context of {} positions", "--ctx-size {}");
@@ -48,28 +62,26 @@ class Remedies {
     try_change({Change::Kind::kQuantizeExperts, 0, DType::kF16}, "fused experts quantized as well",
                "--quantize-experts");
     more_memory();
+    if (found_.size() < kEnough) every_accelerator();
+    if (found_.size() < kEnough && !pinned_down_) more_accelerators();
+    if (found_.size() < kEnough && !pinned_down_) without_pins();
     return std::move(found_);
   }
 
-  // Least bytes that device d must have more for a plan to exist; nothing where no size helps.
-  std::optional<uint64_t> missing_on(size_t d) const {
-    Setting s = base_;
-    machine::DeviceBudget& b = s.budgets[d];
-    const uint64_t had = b.budget_bytes;
-    const auto with = [&](uint64_t more) {
-      b.budget_bytes = had + more;
-      b.left_out = false;
-      return fits(s);
+  // Bytes that device d must have more for a plan to exist, to one part in kFineness; nothing where no size helps.
+  std::optional<uint64_t> missing_on(size_t d) {
+    // Equal devices lack the same.
+    const auto& devices = base_.machine->devices;
+    const auto same = [&](size_t e) {
+      machine::DeviceSpec spec = devices[e];
+      spec.id = devices[d].id;
+      const machine::DeviceBudget &x = base_.budgets[e], &y = base_.budgets[d];
+      return spec == devices[d] && x.budget_bytes == y.budget_bytes && x.left_out == y.left_out &&
+             base_.machine->links.empty() && base_.rules.pins.empty() && !pinned_down_;
     };
-    uint64_t most = base_bytes_ + kCapStep;
-    if (!with(most)) return std::nullopt;
-    const uint64_t step = std::max<uint64_t>(1, std::min(kCapStep, most / 64));
-    uint64_t least = 0;
-    while (most - least > step) {
-      const uint64_t middle = least + (most - least) / 2;
-      (with(middle) ? most : least) = middle;
-    }
-    return most;
+    for (const auto& [e, missing] : missing_)
+      if (e == d || same(e)) return missing;
+    return missing_[d] = missing_in(base_, {d});
   }
 
  private:
@@ -82,9 +94,54 @@ class Remedies {
     return sum + workspace;
   }
 
-  bool fits(const Setting& s) const {
-    const CostModel model = CostModel::make(*s.units, *r_.assign.machine, s.budgets, s.shape, s.rules);
-    return finds_placement(model, kTryEffort, kTryNodes);
+  bool fits(const Setting& s) const { return fits_(s); }
+
+  // A margin may be a share of the budget, and grows with it.
+  static void set_budget(machine::DeviceBudget& b, uint64_t bytes) {
+    b.left_out = false;
+    if (b.margin_bytes == machine::kDefaultMarginBytes)
+      b.margin_bytes = std::max(b.margin_bytes, bytes / 100);
+    else if (b.budget_bytes > 0)
+      b.margin_bytes = static_cast<uint64_t>(static_cast<double>(b.margin_bytes) / static_cast<double>(b.budget_bytes) *
+                                             static_cast<double>(bytes));
+    b.budget_bytes = bytes;
+  }
+
+  // How much each of these devices must have more than the one of them that has most, so that a plan exists.
+  std::optional<uint64_t> missing_in(const Setting& base, const std::vector<size_t>& which) const {
+    uint64_t had = 0;
+    for (const size_t d : which) had = std::max(had, base.budgets[d].budget_bytes);
+    const auto with = [&](uint64_t more) {
+      Setting s = base;
+      for (const size_t d : which) set_budget(s.budgets[d], had + more);
+      return fits(s);
+    };
+    uint64_t staging = 0;
+    for (const sizing::Unit& u : base.units->units) staging = std::max(staging, 2 * u.grain_bytes);
+    const uint64_t most = base_bytes_ + staging + base_bytes_ / 64 + (uint64_t{64} << 20);
+    // Volume says where to begin: nothing less can do.
+    const VolumeCheck volume = check_volume(base.model());
+    uint64_t least = 0;
+    if (volume.needed > volume.available)
+      least = static_cast<uint64_t>(volume.needed - volume.available) / which.size();
+    const uint64_t step = std::max<uint64_t>(1, (had + least) / kFineness);
+    if (which.size() > 1) least = 0;  // devices below `had` gain more than the rest
+    uint64_t fails = least, reach = step, more = least + step;
+    while (!with(std::min(more, most))) {
+      if (more >= most) return std::nullopt;
+      fails = more;
+      reach *= 3;
+      more = least + reach;
+    }
+    more = std::min(more, most);
+    while (more - fails > step) {
+      const uint64_t middle = fails + (more - fails) / 2;
+      (with(middle) ? more : fails) = middle;
+    }
+    // In whole MiB where that is small beside it.
+    constexpr uint64_t kMiB = uint64_t{1} << 20;
+    const uint64_t whole = (had + more + kMiB - 1) / kMiB * kMiB;
+    return whole - had < more + step && with(whole - had) ? whole - had : more;
   }
 
   void note(std::string change, uint64_t saves, std::string option) {
@@ -95,97 +152,170 @@ class Remedies {
   void let_out() {
     Setting s = base_;
     s.rules.offload = true;
-    const auto& devices = r_.assign.machine->devices;
+    const auto& devices = base_.machine->devices;
     const auto use = [&](std::optional<size_t> d) {
       if (!d || !s.budgets[*d].left_out || !devices[*d].memory_known || devices[*d].memory_bytes == 0) return false;
-      s.budgets[*d].left_out = false;
-      s.budgets[*d].budget_bytes = devices[*d].memory_bytes;
+      s.budgets[*d].budget_bytes = 0;
+      set_budget(s.budgets[*d], devices[*d].memory_bytes);
       return true;
     };
     if (!base_.rules.offload && fits(s)) return note("host memory used as well", 0, "without --no-offload");
-    const auto cpu = r_.assign.machine->cpu();
+    const auto cpu = base_.machine->cpu();
     if (use(cpu) && fits(s))
       return note("host memory used as well", devices[*cpu].memory_bytes,
                   fmt::format("--max-memory cpu={}", devices[*cpu].memory_bytes));
-    const auto disk = r_.assign.machine->disk();
+    const auto disk = base_.machine->disk();
     if (use(disk) && fits(s))
       note("the disk used as well", devices[*disk].memory_bytes,
            fmt::format("--max-memory disk={}", devices[*disk].memory_bytes));
   }
 
-  bool try_change(const Change& change, const std::string& text, const std::string& option) {
+  bool fits_under(const Change& change, std::optional<ChangedUnits>& changed) const {
     if (!r_.with_change) return false;
-    const auto changed = r_.with_change(change);
+    changed = r_.with_change(change);
     if (!changed) return false;
     Setting s = base_;
     s.units = &changed->units;
     s.shape = changed->shape;
-    if (!fits(s)) return false;
+    return fits(s);
+  }
+
+  bool try_change(const Change& change, const std::string& text, const std::string& option) {
+    std::optional<ChangedUnits> changed;
+    if (!fits_under(change, changed)) return false;
     const uint64_t bytes = bytes_of(changed->units);
     note(text, base_bytes_ > bytes ? base_bytes_ - bytes : 0, option);
     return true;
   }
 
-  // The largest multiple of `step` below `value` that fits.
+  // About the largest multiple of `step` below `value` that fits: to a 64th of the value.
   void fewer(Change::Kind kind, int64_t value, int64_t step, const char* text, const char* option) {
     if (!r_.with_change || value <= step) return;
-    const auto fits_with = [&](int64_t v) {
-      const auto changed = r_.with_change({kind, v, DType::kF16});
-      if (!changed) return false;
-      Setting s = base_;
-      s.units = &changed->units;
-      s.shape = changed->shape;
-      return fits(s);
-    };
-    if (!fits_with(step)) return;
-    int64_t least = 1, most = (value + step - 1) / step;  // in steps: least fits, most does not
-    while (most - least > 1) {
+    std::optional<ChangedUnits> changed;
+    if (!fits_under({kind, step, DType::kF16}, changed)) return;
+    const int64_t coarse = std::max<int64_t>(1, value / step / 64);  // in steps
+    int64_t least = 1, most = (value + step - 1) / step;             // in steps: least fits, most does not
+    while (most - least > coarse) {
       const int64_t middle = least + (most - least) / 2;
-      (fits_with(middle * step) ? least : most) = middle;
+      (fits_under({kind, middle * step, DType::kF16}, changed) ? least : most) = middle;
     }
     const int64_t answer = least * step;
     try_change({kind, answer, DType::kF16}, fmt::format(fmt::runtime(text), answer),
                fmt::format(fmt::runtime(option), answer));
   }
 
+  std::vector<size_t> used_accelerators() const {
+    std::vector<size_t> used;
+    for (const size_t d : base_.machine->accelerators())
+      if (!base_.budgets[d].left_out) used.push_back(d);
+    return used;
+  }
+
+  // A cap can only rise as far as the device's memory.
+  bool has(size_t d, uint64_t bytes) const {
+    const machine::DeviceSpec& device = base_.machine->devices[d];
+    return device.memory_known && bytes <= device.memory_bytes;
+  }
+
   void more_memory() {
-    const auto& devices = r_.assign.machine->devices;
     std::optional<size_t> largest;
-    for (size_t d = 0; d < devices.size(); ++d) {
-      if (!devices[d].is_accelerator() || base_.budgets[d].left_out) continue;
+    for (const size_t d : used_accelerators())
       if (!largest || base_.budgets[d].budget_bytes > base_.budgets[*largest].budget_bytes) largest = d;
-    }
-    for (const std::optional<size_t> d : {largest, r_.assign.machine->cpu()}) {
+    for (const std::optional<size_t> d : {largest, base_.machine->cpu()}) {
       if (!d || base_.budgets[*d].left_out) continue;
       const auto more = missing_on(*d);
       if (!more) continue;
       const uint64_t needed = base_.budgets[*d].budget_bytes + *more;
-      const std::string name = base_.budgets[*d].map_name;
-      // A cap can only rise as far as the device's memory.
-      const bool has = devices[*d].memory_known && needed <= devices[*d].memory_bytes;
-      note(fmt::format("device {} with {} instead of {}", name, format_bytes(needed),
+      note(fmt::format("device {} with {} instead of {}", base_.budgets[*d].map_name, format_bytes(needed),
                        format_bytes(base_.budgets[*d].budget_bytes)),
-           *more, has ? fmt::format("--max-memory {}", caps_with(*d, needed)) : "");
+           *more, has(*d, needed) ? fmt::format("--max-memory {}", caps_with({*d}, needed)) : "");
     }
   }
 
+  void every_accelerator() {
+    const std::vector<size_t> used = used_accelerators();
+    if (used.size() < 2) return;
+    const auto more = missing_in(base_, used);
+    if (!more) return;
+    uint64_t had = 0, added = 0;
+    for (const size_t d : used) had = std::max(had, base_.budgets[d].budget_bytes);
+    bool all_have = true;
+    for (const size_t d : used) {
+      added += had + *more - base_.budgets[d].budget_bytes;
+      all_have = all_have && has(d, had + *more);
+    }
+    note(fmt::format("all {} accelerators with {} each", used.size(), format_bytes(had + *more)), added,
+         all_have ? fmt::format("--max-memory {}", caps_with(used, had + *more)) : "");
+  }
+
+  // An accelerator beside a machine without any, as large as it has to be.
+  void an_accelerator() {
+    Setting s = base_;
+    machine::Machine machine = *base_.machine;
+    s.machine = &machine;
+    machine.devices.push_back(machine::emulated_device(0, 0));
+    machine.devices.back().id = "added:0";
+    s.budgets.push_back({});
+    s.budgets.back().map_name = machine.map_name(machine.devices.size() - 1);
+    const auto more = missing_in(s, {machine.devices.size() - 1});
+    if (more) note(fmt::format("an accelerator of {}", format_bytes(*more)), *more, "");
+  }
+
+  // More of the largest accelerator.
+  void more_accelerators() {
+    std::optional<size_t> largest;
+    for (const size_t d : used_accelerators())
+      if (!largest || base_.budgets[d].budget_bytes > base_.budgets[*largest].budget_bytes) largest = d;
+    if (!largest) return an_accelerator();
+    const VolumeCheck volume = check_volume(base_.model());
+    const uint64_t usable = std::max<uint64_t>(1, base_.budgets[*largest].usable_bytes());
+    uint64_t count = 1;
+    if (volume.needed > volume.available)
+      count = std::max<uint64_t>(1, static_cast<uint64_t>(volume.needed - volume.available) / usable);
+    for (int tries = 0; tries < 6 && count <= kMostAdded; ++tries, count += std::max<uint64_t>(1, count / 4)) {
+      machine::Machine machine = *base_.machine;
+      Setting s = base_;
+      s.machine = &machine;
+      for (uint64_t k = 0; k < count; ++k) {
+        machine.devices.push_back(machine.devices[*largest]);
+        machine.devices.back().id = fmt::format("added:{}", k);
+        s.budgets.push_back(base_.budgets[*largest]);
+        s.budgets.back().map_name = machine.map_name(machine.devices.size() - 1);
+      }
+      if (!fits(s)) continue;
+      const uint64_t bytes = base_.budgets[*largest].budget_bytes;
+      return note(fmt::format("{} more accelerator{} of {}", count, count == 1 ? "" : "s", format_bytes(bytes)),
+                  count * bytes, "");
+    }
+  }
+
+  void without_pins() {
+    if (r_.pins.empty()) return;
+    Setting s = base_;
+    s.rules.pins.clear();
+    if (fits(s)) note("modules free to go elsewhere", 0, "without --pin");
+  }
+
   // Naming one accelerator leaves the others out, so all are named.
-  std::string caps_with(size_t raised, uint64_t bytes) const {
+  std::string caps_with(const std::vector<size_t>& raised, uint64_t bytes) const {
     std::vector<std::string> parts;
-    const auto& devices = r_.assign.machine->devices;
+    const auto& devices = base_.machine->devices;
     for (size_t d = 0; d < devices.size(); ++d) {
       const machine::DeviceBudget& b = base_.budgets[d];
-      if (d == raised)
+      if (std::find(raised.begin(), raised.end(), d) != raised.end())
         parts.push_back(fmt::format("{}={}", b.map_name, bytes));
-      else if (devices[d].is_accelerator() ? devices[raised].is_accelerator() && !b.left_out : b.capped)
+      else if (devices[d].is_accelerator() ? devices[raised.front()].is_accelerator() && !b.left_out : b.capped)
         parts.push_back(fmt::format("{}={}", b.map_name, b.budget_bytes));
     }
     return join(parts, ",");
   }
 
   const PlanRequest& r_;
+  Fits fits_;
+  bool pinned_down_;
   Setting base_;
   uint64_t base_bytes_ = 0;
+  std::map<size_t, std::optional<uint64_t>> missing_;
   std::vector<Remedy> found_;
 };
 
@@ -214,23 +344,25 @@ std::vector<std::string> hints_of(const std::vector<Remedy>& remedies) {
     if (r.saves_bytes > 0) text += ": " + format_bytes(r.saves_bytes);
     hints.push_back(text + ".");
   }
-  if (hints.empty())
-    hints.push_back("No single change that was tried mends it: try several at once, or a smaller model.");
+  if (hints.size() < kEnough)
+    hints.push_back(
+        fmt::format("No {}change that was tried mends it by itself: try several at once, or a smaller model.",
+                    hints.empty() ? "" : "other "));
   return hints;
 }
 
 class Refusal {
  public:
   Refusal(const PlanRequest& request, const Rules& rules, const CostModel& model, const BestResult& search)
-      : r_(request), rules_(rules), m_(model), search_(search) {}
+      : r_(request), rules_(rules), m_(model), search_(search), remedies_(request, rules) {}
 
-  Error make() const {
+  Error make() {
     if (!r_.explain_refusal) return {ErrorCode::kDoesNotFit, "no placement fits"};
     Shortage s = search_.proof == Proof::kUnit     ? of_unit()
                  : search_.proof == Proof::kVolume ? of_volume()
                                                    : of_search();
     s.proof = search_.proof;
-    const std::vector<Remedy> remedies = find_remedies(r_, rules_);
+    const std::vector<Remedy> remedies = remedies_.find();
     const uint64_t missing = s.needed > s.available ? s.needed - s.available : 0;
     JsonWriter details;
     details.begin_object()
@@ -326,14 +458,13 @@ class Refusal {
   }
 
   // The device on which the fewest more bytes would make a plan possible.
-  Shortage of_search() const {
+  Shortage of_search() {
     Shortage s;
     s.module = largest();
-    const Remedies remedies(r_, rules_);
     uint64_t least = UINT64_MAX;
     for (int d = 0; d < m_.device_count(); ++d) {
       if (!is_choice(d) || m_.device(d).kind == machine::DeviceKind::kDisk) continue;
-      const auto more = remedies.missing_on(static_cast<size_t>(d));
+      const auto more = remedies_.missing_on(static_cast<size_t>(d));
       if (!more || *more >= least) continue;
       least = *more;
       s.device = name(d);
@@ -348,6 +479,7 @@ class Refusal {
   const Rules& rules_;
   const CostModel& m_;
   const BestResult& search_;
+  Remedies remedies_;
 };
 
 }  // namespace
@@ -360,15 +492,30 @@ Error refusal(const PlanRequest& request, const Rules& rules, const CostModel& m
   return Refusal(request, rules, model, search).make();
 }
 
-Error with_remedies(const PlanRequest& request, const Rules& rules, Error e) {
+Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<const Assignment> assignments, Error e) {
+  // What keeps the map comes after what replaces it.
   std::vector<Remedy> remedies;
   const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
                                           request.assign.shape, rules);
-  const bool best_fits = finds_placement(model, kTryEffort, kTryNodes);
-  if (best_fits)
+  if (finds_placement(model, kTryEffort, kTryNodes))
     remedies.push_back({"another placement of the same model", 0, "--device-map best"});
-  else
-    remedies = find_remedies(request, rules);
+  const Fits map_fits = [&](const Setting& s) {
+    AssignRequest r = request.assign;
+    r.units = s.units;
+    r.shape = s.shape;
+    r.budgets = s.budgets;
+    return s.units->units.size() == assignments.size() && assign(r, assignments).has_value();
+  };
+  for (Remedy& r : Remedies(request, rules, map_fits, true).find()) {
+    r.change += ", under this map";
+    remedies.push_back(std::move(r));
+  }
+  if (remedies.size() < kEnough)
+    for (Remedy& r : find_remedies(request, rules)) {
+      r.change += ", placed anew";
+      if (!r.option.empty()) r.option += " --device-map best";
+      remedies.push_back(std::move(r));
+    }
   const auto document = JsonDocument::parse(e.details_json.empty() ? "{}" : e.details_json);
   JsonWriter details;
   details.begin_object();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const Rules& rules
 // kDoesNotFit with details_json of contract.md 4.
 Error refusal(const PlanRequest& request, const Rules& rules, const CostModel& model, const BestResult& search);
 
-// Adds remedies to the refusal of a given map: `best`, where that fits, and those of find_remedies.
-Error with_remedies(const PlanRequest& request, const Rules& rules, Error over_budget);
+// Adds remedies to the refusal of a given map: `best`, where that fits; changes under which the map itself does; and,
+// where these are too few, those of find_remedies.
+Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<const Assignment> assignments,
+                    Error over_budget);
 
 }  // namespace berth::plan

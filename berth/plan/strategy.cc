@@ -143,6 +143,13 @@ std::optional<Placement> place_by(const std::string& strategy, const CostModel& 
   return place_balanced(model, strategy == "balanced_low_0").placement;
 }
 
+BestResult searched(const PlanRequest& request, const CostModel& model, int64_t effort) {
+  if (request.memo == nullptr) return find_best(model, effort);
+  const auto known = request.memo->find(effort);
+  return known != request.memo->end() ? known->second
+                                      : request.memo->emplace(effort, find_best(model, effort)).first->second;
+}
+
 }  // namespace
 
 std::span<const std::string_view> strategy_names() { return kStrategies; }
@@ -179,7 +186,7 @@ Result<Plan> make_plan(const PlanRequest& request) {
     }
   }
   const bool best = !placement.has_value();
-  const BestResult search = find_best(model, best ? request.effort : std::min(request.effort, kBoundEffort));
+  const BestResult search = searched(request, model, best ? request.effort : std::min(request.effort, kBoundEffort));
   if (best) {
     if (!search.placement) return refusal(named, rules, model, search);
     placement = search.placement;
@@ -248,7 +255,7 @@ Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
   auto plan = assign(named.assign, assignments);
   if (plan || plan.error().code != ErrorCode::kDoesNotFit) return plan;
   TRY(const Rules rules, rules_of(request));
-  return with_remedies(request, rules, std::move(plan).error());
+  return with_remedies(request, rules, assignments, std::move(plan).error());
 }
 
 }  // namespace berth::plan

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "berth/plan/assign.h"
 #include "berth/plan/cost.h"
 #include "berth/plan/device_map.h"
+#include "berth/plan/strategies/best.h"
 
 namespace berth::plan {
 
@@ -42,6 +44,9 @@ struct ChangedUnits {
 // The units of the same model under a change; nothing where the change is not possible or changes nothing.
 using UnitsUnder = std::function<std::optional<ChangedUnits>(const Change&)>;
 
+// Searches made before, by effort: for requests that differ in nothing but the strategy.
+using SearchMemo = std::map<int64_t, BestResult>;
+
 struct PlanRequest {
   AssignRequest assign;           // units, machine, budgets, shape; `strategy` and `stream` are filled in
   std::string strategy = "best";  // best, auto (= best), balanced, balanced_low_0, sequential
@@ -53,6 +58,7 @@ struct PlanRequest {
   int64_t effort = 1000000;     // labels (--plan-effort)
   UnitsUnder with_change;       // for remedies; may be empty
   bool explain_refusal = true;  // false: only whether there is a plan is asked; a refusal says no more and is quick
+  SearchMemo* memo = nullptr;   // where given: looked into, added to
 };
 
 std::span<const std::string_view> strategy_names();

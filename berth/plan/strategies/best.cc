@@ -113,27 +113,10 @@ class BestSearch {
   }
 
   bool volume_exceeded() {
-    int64_t needed = 0, available = 0;
-    int64_t disk = 0;
-    const auto add = [&](int index, const auto& memories, int64_t kv) {
-      int64_t least = INT64_MAX;
-      for (const int d : memories)
-        least = std::min(least, m_.device(d).kind == machine::DeviceKind::kDisk ? 0 : m_.unit_weights(index, d));
-      needed += kv + (least == INT64_MAX ? 0 : least);
-    };
-    for (int i = 0; i < m_.unit_count(); ++i) {
-      std::vector<int> memories;
-      for (const Choice& c : m_.choices(i)) memories.push_back(c.place.memory);
-      add(i, memories, m_.unit(i).kv);
-    }
-    for (int j = 0; j < m_.table_count(); ++j)
-      if (m_.table(j).stored_with < 0) add(m_.unit_count() + j, m_.table_choices(j), 0);
-    for (int d = 0; d < m_.device_count(); ++d)
-      if (m_.device(d).usable)
-        (m_.device(d).kind == machine::DeviceKind::kDisk ? disk : available) += m_.device(d).budget;
-    r_.volume_needed = needed;
-    r_.volume_available = available;
-    if (needed <= available) return false;
+    const VolumeCheck volume = check_volume(m_);
+    r_.volume_needed = volume.needed;
+    r_.volume_available = volume.available;
+    if (volume.needed <= volume.available) return false;
     r_.proof = Proof::kVolume;
     return true;
   }
@@ -169,8 +152,9 @@ class BestSearch {
     for (const size_t width : kWidths) {
       for (SubProblem& p : problems)
         if (!p.solved && !done()) advance(p, width);
+      if (first_will_do_) break;
       for (SubProblem& p : problems)
-        if (!p.solved && !done()) join_runs(p, width != kWidths[0] && is_far(p));
+        if (!p.solved) join_runs(p, width != kWidths[0] && is_far(p));
     }
     r_.bound_ps = kNoWalk;
     bool all_solved = combinations.complete;
@@ -301,6 +285,26 @@ std::string_view proof_name(Proof proof) {
       return "none_found";
   }
   return "none";
+}
+
+VolumeCheck check_volume(const CostModel& m) {
+  VolumeCheck out;
+  const auto add = [&](int index, const auto& memories, int64_t kv) {
+    int64_t least = INT64_MAX;
+    for (const int d : memories)
+      least = std::min(least, m.device(d).kind == machine::DeviceKind::kDisk ? 0 : m.unit_weights(index, d));
+    out.needed += kv + (least == INT64_MAX ? 0 : least);
+  };
+  for (int i = 0; i < m.unit_count(); ++i) {
+    std::vector<int> memories;
+    for (const Choice& c : m.choices(i)) memories.push_back(c.place.memory);
+    add(i, memories, m.unit(i).kv);
+  }
+  for (int j = 0; j < m.table_count(); ++j)
+    if (m.table(j).stored_with < 0) add(m.unit_count() + j, m.table_choices(j), 0);
+  for (int d = 0; d < m.device_count(); ++d)
+    if (m.device(d).usable && m.device(d).kind != machine::DeviceKind::kDisk) out.available += m.device(d).budget;
+  return out;
 }
 
 BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nodes) {

@@ -34,10 +34,17 @@ struct BestResult {
   int64_t volume_needed = 0, volume_available = 0;  // kVolume
 };
 
+// Weights and KV cache against all budgets; what may be on the disk needs nothing. Needed > available: nothing fits.
+struct VolumeCheck {
+  int64_t needed = 0, available = 0;
+};
+VolumeCheck check_volume(const CostModel& model);
+
 // `effort`: labels made at most (and some, to end with a plan); `scatter_nodes`: of the search outside F.
 BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nodes = 1'000'000);
 
-// Whether a placement is found with this effort: the same search, which ends with its first one.
+// Whether a placement is found with this effort: bounds and narrow passes of the same search, which ends with its first
+// one. Quick rather than thorough: "no" is no proof.
 bool finds_placement(const CostModel& model, int64_t effort, int64_t scatter_nodes);
 
 }  // namespace berth::plan

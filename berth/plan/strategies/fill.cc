@@ -8,26 +8,44 @@ namespace {
 constexpr size_t kMostSums = 20000;
 }
 
+std::vector<int64_t> with_multiples(const std::vector<int64_t>& sums, int64_t size, int64_t count, int64_t most,
+                                    size_t limit) {
+  // Sums that differ by multiples of the size lie on one ladder; each covers some of its rungs.
+  std::vector<std::pair<int64_t, int64_t>> ladders;  // remainder, sum
+  ladders.reserve(sums.size());
+  for (const int64_t sum : sums)
+    if (sum <= most) ladders.emplace_back(sum % size, sum);
+  std::sort(ladders.begin(), ladders.end());
+  std::vector<int64_t> out;
+  out.reserve(std::min(limit + 1, sums.size() * 4));
+  for (size_t k = 0; k < ladders.size();) {
+    const int64_t ladder = ladders[k].first;
+    for (int64_t next = 0; k < ladders.size() && ladders[k].first == ladder; ++k) {
+      const int64_t sum = ladders[k].second;
+      const int64_t last = sum + std::min(count, (most - sum) / size) * size;
+      for (next = std::max(next, sum); next <= last; next += size) {
+        if (out.size() == limit) return {};
+        out.push_back(next);
+      }
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 Fill Fill::make(const std::map<int64_t, int64_t>& sizes, int64_t budget) {
-  Fill fill;
-  std::vector<int64_t> sums{0}, next;
+  std::vector<int64_t> sums{0};
   for (auto it = sizes.rbegin(); it != sizes.rend(); ++it) {
     const auto& [size, count] = *it;
     if (size <= 0) continue;
-    next.clear();
+    size_t tried = 0;  // with repetitions
     for (const int64_t sum : sums)
-      for (int64_t k = 0; k <= count && size <= (budget - sum) / std::max<int64_t>(k, 1); ++k) {
-        next.push_back(sum + k * size);
-        if (next.size() > 4 * kMostSums) return Fill{};
-      }
-    // A sum to which not even one more fits stays as it is.
-    for (const int64_t sum : sums)
-      if (size > budget - sum) next.push_back(sum);
-    std::sort(next.begin(), next.end());
-    next.erase(std::unique(next.begin(), next.end()), next.end());
-    if (next.size() > kMostSums) return Fill{};
-    sums.swap(next);
+      if (size <= budget - sum) tried += static_cast<size_t>(std::min(count, (budget - sum) / size)) + 1;
+    if (tried > 4 * kMostSums) return Fill{};
+    sums = with_multiples(sums, size, count, budget, kMostSums);
+    if (sums.empty()) return Fill{};
   }
+  Fill fill;
   fill.sums_ = std::move(sums);
   return fill;
 }

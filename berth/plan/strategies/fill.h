@@ -5,11 +5,17 @@
 // what the budget is worth. Any superset of the units gives a valid (weaker) bound.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
 
 namespace berth::plan {
+
+// Every sum of one of `sums` (ascending, each once) and 0 to `count` times `size`, up to `most`: ascending, each once.
+// More than `limit` of them are not listed: then empty.
+std::vector<int64_t> with_multiples(const std::vector<int64_t>& sums, int64_t size, int64_t count, int64_t most,
+                                    size_t limit);
 
 class Fill {
  public:

@@ -228,22 +228,30 @@ class LabelSearch {
   int open_class(int32_t state) const { return s_.open_class[static_cast<size_t>(state)]; }
 
   void keep_undominated(std::vector<Label>& labels) {
-    std::vector<int32_t> order(labels.size());
-    for (size_t k = 0; k < order.size(); ++k) order[k] = static_cast<int32_t>(k);
-    std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
-      const Label &a = labels[static_cast<size_t>(x)], &b = labels[static_cast<size_t>(y)];
-      if (a.state != b.state) return a.state < b.state;
-      if (a.caches != b.caches) return a.caches < b.caches;
+    // What decides most comparisons lies side by side; the rest is looked up where that ties.
+    struct Rank {
+      int64_t group, time_ps;
+      int32_t label;
+    };
+    std::vector<Rank> order;
+    order.reserve(labels.size());
+    for (const Label& l : labels)
+      order.push_back(
+          {(static_cast<int64_t>(l.state) << 32) + l.caches, l.cost.time_ps, static_cast<int32_t>(order.size())});
+    std::sort(order.begin(), order.end(), [&](const Rank& x, const Rank& y) {
+      if (x.group != y.group) return x.group < y.group;
+      if (x.time_ps != y.time_ps) return x.time_ps < y.time_ps;
+      const Label &a = labels[static_cast<size_t>(x.label)], &b = labels[static_cast<size_t>(y.label)];
       if (const auto c = a.cost <=> b.cost; c != 0) return c < 0;
-      return std::tuple(a.open.total(), a.cpu.total(), a.disk, x) <
-             std::tuple(b.open.total(), b.cpu.total(), b.disk, y);
+      return std::tuple(a.open.total(), a.cpu.total(), a.disk, x.label) <
+             std::tuple(b.open.total(), b.cpu.total(), b.disk, y.label);
     });
     std::vector<Label> kept;
     kept.reserve(labels.size());
     size_t group = 0;
     int64_t least_open = 0, least_cpu = 0;
-    for (const int32_t k : order) {
-      const Label& label = labels[static_cast<size_t>(k)];
+    for (const Rank& rank : order) {
+      const Label& label = labels[static_cast<size_t>(rank.label)];
       if (kept.empty() || kept[group].state != label.state || kept[group].caches != label.caches) {
         group = kept.size();
         least_open = label.open.bytes;

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "berth/plan/strategies/fill.h"
 #include "berth/plan/wide.h"
 
 namespace berth::plan {
@@ -40,11 +41,10 @@ class RunSearch {
     if (!make_tree()) return out;
     make_sets();
     if ((n_ + 1) * (classes() + 1) * next_set_.size() > kMostPoints) return out;
+    for (size_t k = 0; k < classes(); ++k)
+      if (!add_work(k, out.work)) return out;
     stretches_.resize(classes());
-    for (size_t k = 0; k < classes(); ++k) {
-      make_ways(k);
-      if (!find_stretches(k, out.work)) return out;
-    }
+    for (size_t k = 0; k < classes(); ++k) find_stretches(k);
     out.applies = true;
     join(out);
     return out;
@@ -190,17 +190,10 @@ class RunSearch {
         for (const Way& way : ways_[static_cast<size_t>(kind_[i])]) ++sizes[way.size];
     grain_ = 1;
     sums_.assign(1, 0);
-    std::vector<int64_t> next;
     for (auto it = sizes.rbegin(); it != sizes.rend(); ++it) {
-      const auto& [size, count] = *it;
-      if (size <= 0) continue;
-      next.clear();
-      for (const int64_t sum : sums_)
-        for (int64_t m = 0; m <= count && (m == 0 || size <= (capacity - sum) / m); ++m) next.push_back(sum + m * size);
-      std::sort(next.begin(), next.end());
-      next.erase(std::unique(next.begin(), next.end()), next.end());
-      sums_.swap(next);
-      if (sums_.size() <= kMostSums) continue;
+      if (it->first <= 0) continue;
+      sums_ = with_multiples(sums_, it->first, it->second, capacity, kMostSums);
+      if (!sums_.empty()) continue;
       if (!rounded_) return false;
       grain_ = capacity / static_cast<int64_t>(kRoundedSums) + 1;
       sums_.clear();
@@ -297,14 +290,26 @@ class RunSearch {
     return make_sums(capacity, w + 1 == needs.size() ? INT64_MAX : needs[w + 1] - 1);
   }
 
-  bool find_stretches(size_t k, int64_t& work) {
-    std::vector<Value> ends(nodes_.size());
+  // What find_stretches(k) will take; false where it is too much.
+  bool add_work(size_t k, int64_t& work) {
+    make_ways(k);
     const std::vector<int64_t> needs = workspaces(k);
     for (size_t w = 0; w < needs.size(); ++w) {
       if (s_.places[k].budget < needs[w]) break;
       if (!set_workspace(k, needs, w)) return false;
       work += static_cast<int64_t>(nodes_.size() * sums_.size());
       if (work > kMostWork) return false;
+    }
+    return true;
+  }
+
+  void find_stretches(size_t k) {
+    make_ways(k);
+    std::vector<Value> ends(nodes_.size());
+    const std::vector<int64_t> needs = workspaces(k);
+    for (size_t w = 0; w < needs.size(); ++w) {
+      if (s_.places[k].budget < needs[w]) break;
+      set_workspace(k, needs, w);
       std::vector<Front> fronts;  // by depth
       const auto front_at = [&](size_t depth) -> Front& {
         while (fronts.size() <= depth) fronts.emplace_back(sums_.size());
@@ -347,7 +352,6 @@ class RunSearch {
         stretches_[k][i].push_back({static_cast<int32_t>(j + 1), value});
       }
     }
-    return true;
   }
 
   // At least the way from any accelerator to the cpu and on to another.
