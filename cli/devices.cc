@@ -13,7 +13,7 @@ class Devices : public Command {
   std::string name() const override { return "devices"; }
   std::string summary() const override { return "the devices of this machine and their rates; --json prints a machine file"; }
   void declare(Arguments& app) override {
-    app.add_flag("--measure", measure_, "measure memory, arithmetic and disk rates now and keep them for later plans");
+    app.add_flag("--measure", measure_, "measure memory, arithmetic and disk rates anew (the first call does) and keep them for later plans");
     app.add_option("--machine", options_.machine, "show this machine file instead");
     app.add_option("--emulate", options_.emulate, "with emulated accelerators: 2x16GiB,1x8GiB");
   }

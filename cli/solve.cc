@@ -1,4 +1,6 @@
 // cli/solve.cc — berth solve: the longest context, the least memory, the most sequences, the fewest accelerators.
+#include <utility>
+
 #include "makers.h"
 
 namespace berth::cli {
@@ -11,6 +13,7 @@ class Solve : public Command {
   std::string details() const override {
     return "QUESTION: max-ctx (tokens), min-vram (bytes of one equal budget for every accelerator), max-batch (sequences) or\n"
            "min-devices (accelerators). Proved by a plan at the answer and by its refusal one step beyond.\n"
+           "MODEL and QUESTION may come in either order.\n"
            "Example: berth solve MODEL max-ctx --load-in-4bit --max-memory 0=16GiB --no-offload";
   }
   void declare(Arguments& app) override {
@@ -19,6 +22,7 @@ class Solve : public Command {
     add_options(app, options_, "device-map");
   }
   Status run(const Output& out) override {
+    if (!plan::parse_question(question_) && plan::parse_question(model_)) std::swap(question_, model_);  // either order
     TRY(const auto question, plan::parse_question(question_));
     TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));

@@ -31,10 +31,17 @@ struct FreeContext {
 class SkipKey {
  public:
   static Result<SkipKey> make(std::string_view key) {
+    if (key.find_first_of("\\^$|?*+()[]{}") == std::string_view::npos) {  // dots apart, plain text
+      SkipKey out;
+      out.key_ = std::string(key);
+      return out;
+    }
+    return compile(key, fmt::format("(?:{})(?:(?<=\\.)|(?=\\.)|\\z)", key));
+  }
+  // `pattern` as it is, anchored at the start.
+  static Result<SkipKey> compile(std::string_view key, const std::string& pattern) {
     SkipKey out;
     out.key_ = std::string(key);
-    if (key.find_first_of("\\^$|?*+()[]{}") == std::string_view::npos) return out;  // dots apart, plain text
-    const std::string pattern = fmt::format("(?:{})(?:(?<=\\.)|(?=\\.)|\\z)", key);
     int code = 0;
     PCRE2_SIZE at = 0;
     out.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
@@ -56,6 +63,9 @@ class SkipKey {
   Result<bool> matches(std::string_view path) const {
     if (path.ends_with(key_)) return true;  // true for the empty key: it skips everything
     if (!code_) return matches_plainly(path);
+    return matches_pattern(path);
+  }
+  Result<bool> matches_pattern(std::string_view path) const {
     const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, match_.get(),
                                context_.get());
     if (rc >= 0) return true;
@@ -149,6 +159,11 @@ std::vector<std::string> automatic_skip_list(const ModuleTree& tree, std::string
 Result<bool> skip_key_matches(std::string_view key, std::string_view path) {
   TRY(const SkipKey compiled, SkipKey::make(key));
   return compiled.matches(path);
+}
+
+Result<bool> pattern_matches_start(std::string_view pattern, std::string_view text) {
+  TRY(const SkipKey compiled, SkipKey::compile(pattern, std::string(pattern)));
+  return compiled.matches_pattern(text);
 }
 
 Result<QuantizeRules> quantize_rules(const ModuleTree& tree, const QuantizeOptions& options) {

@@ -79,4 +79,7 @@ std::string find_output_embedding(const ModuleTree& tree);
 // of the path, before a dot or after one; or as plain text at the path's end (no boundary: "proj" skips "q_proj").
 Result<bool> skip_key_matches(std::string_view key, std::string_view path);
 
+// Whether the regular expression matches at the start of `text`, as Python's re.match: compressed-tensors' "re:" targets.
+Result<bool> pattern_matches_start(std::string_view pattern, std::string_view text);
+
 }  // namespace berth::arch

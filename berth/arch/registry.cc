@@ -165,7 +165,7 @@ Result<ModelDescription> describe_model(const format::Checkpoint& checkpoint, co
     if (checkpoint.gguf() != nullptr) return describe_gguf(checkpoint, options);
     if (checkpoint.config() == nullptr)
       return Error(ErrorCode::kNotFound, "there is no config.json beside the weights, so the architecture is unknown",
-                   {"Put the model's config.json beside them, or name one with --config."});
+                   {"Put the model's config.json beside them."});
     if (checkpoint.tensors().empty()) return describe_config(*checkpoint.config(), options);
     return describe_hf(checkpoint, options);
   }();

@@ -12,15 +12,14 @@
 namespace berth::engine {
 
 Result<machine::Machine> devices(const Options& options, bool measure, std::vector<std::string>& notes) {
-  if (measure) {
+  // Once: what was measured is kept for this CPU.
+  const std::string kept = device::default_rates_file();
+  if (measure || (options.machine.empty() && (kept.empty() || !device::load_rates(kept, device::cpu_identity())))) {
     ThreadPool pool(chosen_threads(options));
     device::MeasureOptions what;
     what.disk_folder = ".";
     TRY(const device::Rates rates, device::measure_rates(pool, what));
-    const std::string file = device::default_rates_file();
-    if (!file.empty()) {
-      if (const auto saved = device::save_rates(file, device::cpu_identity(), rates); !saved) notes.push_back(saved.error().message);
-    }
+    if (const auto saved = device::save_rates(kept, device::cpu_identity(), rates); !saved) notes.push_back(saved.error().message);
   }
   return find_machine(options, notes);
 }
@@ -50,7 +49,7 @@ std::vector<Finding> doctor(const Options& options) {
   for (const std::string& note : notes) out.push_back({Level::kNote, "note", note});
   const std::string rates = device::default_rates_file();
   if (rates.empty()) out.push_back({Level::kNote, "measured rates", "neither XDG_CACHE_HOME nor HOME is set: they cannot be kept"});
-  else if (!device::load_rates(rates, cpu)) out.push_back({Level::kNote, "measured rates", "none yet: estimates use planning values until you run berth devices --measure"});
+  else if (!device::load_rates(rates, cpu)) out.push_back({Level::kNote, "measured rates", "none yet: estimates use planning values until you run berth devices"});
   else out.push_back({Level::kGood, "measured rates", quoted(rates, 300)});
 
   ThreadPool pool(chosen_threads(options));

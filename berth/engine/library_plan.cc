@@ -92,6 +92,29 @@ struct LibraryTree {
   std::vector<std::string> notes;
 };
 
+// What Transformers does with a quantization it has no quantizer for.
+std::string skipped_quantization(const OpenedModel& model, const format::QuantizationConfig& stored) {
+  const format::HfConfig* config = model.checkpoint->config();
+  const bool in_config = config != nullptr && config->quantization().has_value();
+  return fmt::format(
+      "{}, counts every module wide, as here, and then finds packed tensors that do not fit them.",
+      in_config ? fmt::format("Transformers has no quantizer for quant_method {}: it warns, skips the quantization",
+                              quoted(stored.method_name))
+                : std::string("Transformers does not read hf_quant_config.json and sees no quantization"));
+}
+
+// Its native NVFP4 quantizes on load and nothing else.
+Error refuses_prequantized_nvfp4() {
+  Error e = invalid(
+      "transformers stops before planning with ValueError: loading pre-quantized NVFP4 checkpoints is not supported",
+      {"Without --compat Berth plans it by the bytes of its tensors."});
+  JsonWriter details;
+  details.begin_object().member("library", "transformers").member("stage", "validate").member("type", "ValueError");
+  details.end_object();
+  e.details_json = details.take();
+  return e;
+}
+
 Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
                                  const std::optional<plan::DeviceMap>& map) {
   LibraryTree out;
@@ -111,6 +134,12 @@ Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
     return out;
   }
   const auto& stored = model.checkpoint->quantization();
+  if (stored && o.compat != "accelerate" &&
+      (stored->method == format::QuantMethod::kModelopt || stored->method == format::QuantMethod::kUnknown)) {
+    if (stored->method_name == "nvfp4") return refuses_prequantized_nvfp4();
+    out.notes.push_back(skipped_quantization(model, *stored));
+    return out;
+  }
   if (stored && o.compat != "accelerate") {
     auto native = arch::native_tree(out.tree, *stored);
     if (native) {
@@ -431,9 +460,13 @@ Result<Asked> asked_of(const Options& options) {
                                did_you_mean(options.compat, libraries)));
   }
   if (!out.transformers && (options.load_in_4bit || options.load_in_8bit))
-    return Error(ErrorCode::kUnsupported,
-                 "--compat accelerate with 4 or 8 bit: accelerate's own planner knows no quantizer",
-                 {"--compat transformers plans quantized models."});
+    return Error(
+        ErrorCode::kUnsupported,
+        "--compat accelerate with 4 or 8 bit: infer_auto_device_map knows no quantizer, and load_and_quantize_model, "
+        "which counts everything outside its skip list at the narrow type (embeddings and experts too, which it "
+        "does not narrow), is not followed",
+        {"--compat transformers plans quantized models as from_pretrained loads them.",
+         "A *.tree.json of the quantized model is planned by --from-jsonl as infer_auto_device_map would."});
   if (!options.max_memory.empty()) {
     TRY(out.max_memory, memory_entries(options.max_memory));
   }

@@ -199,6 +199,10 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
     m.notes.push_back(fmt::format("{} of {} tensors are made {} on load", made, m.storage.size(), quant::format_text(*m.quantize_to)));
     if (dequantized > 0)
       m.notes.push_back(fmt::format("{} of them are stored in GGUF blocks: they are dequantized first, then quantized again", dequantized));
+    const std::string head = arch::find_output_embedding(m.description.tree);
+    for (const arch::QuantizeDecision& d : m.quantize_rules.decisions)
+      if (d.replaced && d.path == head)
+        m.notes.push_back(fmt::format("the head {} is among them: --llm-int8-skip-modules takes the place of the list that protects it", quoted(head)));
     if (wide_banks > 0)
       m.notes.push_back(fmt::format("{} fused expert tensors stay wide, as in Transformers; --quantize-experts shrinks them too", wide_banks));
     if (options.bnb_4bit_compute_dtype != "float32" || options.llm_int8_threshold != 6)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -82,23 +83,77 @@ void write_plan(const OpenedModel& model, const PlannedModel& planned, const Opt
   plan::write_plan(plan_document(model, planned, options), w);
 }
 
+namespace {
+
+// What was predicted beside what was found: pairs of numbers under a heading each, columns as wide as their widest cell.
+class PairTable {
+ public:
+  // `second`: the heading of the right column of every pair.
+  PairTable(std::string corner, std::vector<std::string> headings, std::string_view second)
+      : corner_(std::move(corner)), headings_(std::move(headings)), second_(second) {}
+  void add(std::string name, const std::vector<std::pair<uint64_t, uint64_t>>& pairs) {
+    std::vector<std::string> cells;
+    for (const auto& [a, b] : pairs) {
+      cells.push_back(group_digits(a));
+      cells.push_back(group_digits(b));
+    }
+    rows_.push_back({std::move(name), std::move(cells)});
+  }
+  std::string text() const {
+    size_t name = corner_.size();
+    std::vector<size_t> width(2 * headings_.size());
+    for (size_t c = 0; c < width.size(); ++c) width[c] = c % 2 == 0 ? kFirst.size() : second_.size();
+    for (const auto& [label, cells] : rows_) {
+      name = std::max(name, label.size());
+      for (size_t c = 0; c < cells.size(); ++c) width[c] = std::max(width[c], cells[c].size());
+    }
+    std::string out = fmt::format("{:<{}}", corner_, name);
+    for (size_t h = 0; h < headings_.size(); ++h) {
+      const size_t both = width[2 * h] + kGap + width[2 * h + 1];
+      if (headings_[h].size() > both) width[2 * h] += headings_[h].size() - both;
+      out += fmt::format("{:>{}}", headings_[h], kBetween + std::max(both, headings_[h].size()));
+    }
+    out += fmt::format("\n{:<{}}", "", name);
+    const auto cell = [&](size_t c, std::string_view text) {
+      out += fmt::format("{:>{}}", text, (c % 2 == 0 ? kBetween : kGap) + width[c]);
+    };
+    for (size_t c = 0; c < width.size(); ++c) cell(c, c % 2 == 0 ? kFirst : second_);
+    for (const auto& [label, cells] : rows_) {
+      out += fmt::format("\n{:<{}}", label, name);
+      for (size_t c = 0; c < cells.size(); ++c) cell(c, cells[c]);
+    }
+    return out + '\n';
+  }
+
+ private:
+  static constexpr std::string_view kFirst = "predicted";
+  static constexpr size_t kGap = 1, kBetween = 3;
+  std::string corner_;
+  std::vector<std::string> headings_;
+  std::string_view second_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows_;
+};
+
+}  // namespace
+
 std::string memory_text(std::span<const MemoryRow> rows) {
   // Staging has a column where something is streamed.
   const bool staging = std::any_of(rows.begin(), rows.end(), [](const MemoryRow& r) { return r.staging.predicted + r.staging.measured > 0; });
-  std::string out = fmt::format("{:<6} {:>28} {:>28} {:>28}", "device", "weights", "KV cache", "workspace");
-  if (staging) out += fmt::format(" {:>28}", "staging");
-  out += fmt::format(" {:>28}\n{:<6}", "peak", "");
-  for (int i = 0; i < (staging ? 5 : 4); ++i) out += fmt::format(" {:>14} {:>14}", "predicted", "measured");
-  out += '\n';
+  std::vector<std::string> headings{"weights", "KV cache", "workspace"};
+  if (staging) headings.push_back("staging");
+  headings.push_back("peak");
+  PairTable table("device", std::move(headings), "measured");
   for (const MemoryRow& r : rows) {
-    out += fmt::format("{:<6}", r.device);
-    std::vector<MemoryRow::Pair> columns{r.weights, r.kv, r.workspace};
-    if (staging) columns.push_back(r.staging);
-    columns.push_back(r.peak);
-    for (const MemoryRow::Pair& p : columns) out += fmt::format(" {:>14} {:>14}", group_digits(p.predicted), group_digits(p.measured));
-    out += '\n';
+    std::vector<std::pair<uint64_t, uint64_t>> pairs;
+    const auto add = [&](const MemoryRow::Pair& p) { pairs.emplace_back(p.predicted, p.measured); };
+    add(r.weights);
+    add(r.kv);
+    add(r.workspace);
+    if (staging) add(r.staging);
+    add(r.peak);
+    table.add(r.device, pairs);
   }
-  return out;
+  return table.text();
 }
 
 void write_memory(std::span<const MemoryRow> rows, JsonWriter& w) {
@@ -120,11 +175,10 @@ void write_memory(std::span<const MemoryRow> rows, JsonWriter& w) {
 
 std::string traffic_text(std::span<const TrafficRow> rows) {
   if (rows.empty()) return "";
-  std::string out = fmt::format("{:<26} {:>26}\n{:<26} {:>13}{:>13}\n", "moved per token", "bytes", "", "predicted", "counted");
+  PairTable table("moved per token", {"bytes"}, "counted");
   for (const TrafficRow& r : rows)
-    out += fmt::format("{:<26} {:>13}{:>13}\n", r.from + " > " + r.to + "  " + r.cargo, group_digits(r.predicted),
-                       group_digits(static_cast<uint64_t>(r.counted + 0.5)));
-  return out;
+    table.add(r.from + " > " + r.to + "  " + r.cargo, {{r.predicted, static_cast<uint64_t>(r.counted + 0.5)}});
+  return table.text();
 }
 
 void write_traffic(std::span<const TrafficRow> rows, JsonWriter& w) {

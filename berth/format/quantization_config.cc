@@ -124,6 +124,59 @@ Status read_bitsandbytes(const ConfigView& q, QuantizationConfig& out) {
   return {};
 }
 
+// Sizes follow from these, nothing is decoded by them: a group that is no object says nothing.
+Status read_compressed_tensors(const ConfigView& q, QuantizationConfig& out) {
+  TRY(const std::string status, q.string_or("quantization_status", ""));
+  out.compressed = status == "compressed";
+  out.quantizes_cache = q.find("kv_cache_scheme").is_object();
+  TRY(const auto groups, q.find_object("config_groups"));
+  if (!groups) return {};
+  for (JsonView::Cursor c(groups->json()); c.next();) {
+    TRY(const auto group, groups->find_object(c.key()));
+    if (!group) continue;
+    CompressedGroup g;
+    TRY(auto targets, group->find_strings("targets"));
+    if (targets) g.targets = *std::move(targets);
+    TRY(g.format, group->string_or("format", out.format));
+    const auto activations = [&](const char* key) -> std::optional<bool> {  // whether static
+      const JsonView v = group->find(key);
+      if (!v.is_object()) return std::nullopt;
+      const JsonView dynamic = v["dynamic"];
+      return !dynamic.as_bool().value_or(dynamic.as_string().has_value());
+    };
+    const auto inputs = activations("input_activations");
+    g.quantizes_inputs = inputs.has_value();
+    g.static_inputs = inputs.value_or(false);
+    g.quantizes_outputs = activations("output_activations").has_value();
+    TRY(const auto weights, group->find_object("weights"));
+    if (weights) {
+      TRY(g.bits, weights->int_or("num_bits", 8, {1, 32}));
+      TRY(const std::string type, weights->string_or("type", "int"));
+      g.is_float = type == "float";
+      TRY(g.symmetric, weights->bool_or("symmetric", true));
+      const auto group_size = weights->find("group_size").as_int64();
+      g.group_size = group_size.value_or(0);
+      TRY(g.strategy, weights->string_or("strategy", g.group_size > 0     ? "group"
+                                                     : g.group_size == -1 ? "channel"
+                                                                          : "tensor"));
+      if (weights->find("block_structure").is_array()) {
+        TRY(auto block, weights->find_ints("block_structure", kCount));
+        g.block = *std::move(block);
+      }
+    }
+    out.groups.push_back(std::move(g));
+  }
+  return {};
+}
+
+// "modules_in_block_to_quantize": a list of lists of names, or a list of names.
+void read_inside_blocks(JsonView list, QuantizationConfig& out) {
+  for (JsonView::Cursor c(list); c.next();) {
+    if (const auto name = c.value().as_string()) out.inside_blocks.emplace_back(*name);
+    if (c.value().is_array()) read_inside_blocks(c.value(), out);
+  }
+}
+
 // What other methods state, where they state it; each key is read leniently since nothing is decoded by it here.
 Status read_others(const ConfigView& q, QuantizationConfig& out) {
   const auto number = [&](std::initializer_list<std::string_view> names) -> std::optional<int64_t> {
@@ -138,13 +191,18 @@ Status read_others(const ConfigView& q, QuantizationConfig& out) {
   }
   if (const auto text = q.find({"format", "quant_algo", "fmt", "version", "checkpoint_format"}).as_string())
     out.format = *text;
-  for (const char* key : {"modules_to_not_convert", "ignore", "exclude_modules", "modules_in_block_to_quantize"}) {
-    if (std::string_view(key) == "modules_in_block_to_quantize") continue;
+  for (const char* key : {"modules_to_not_convert", "ignore", "exclude_modules"}) {
     if (!q.find(key).is_array()) continue;
     TRY(auto names, q.find_strings(key));
     out.skip_modules = std::move(*names);
     break;
   }
+  if (out.method == QuantMethod::kGptq) {
+    if (q.find("modules_in_block_to_quantize").is_array())
+      read_inside_blocks(q.find("modules_in_block_to_quantize"), out);
+    TRY(out.block_name, q.string_or("block_name_to_quantize", ""));
+  }
+  if (out.method == QuantMethod::kCompressedTensors) TRY_STATUS(read_compressed_tensors(q, out));
   return {};
 }
 

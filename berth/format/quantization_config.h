@@ -60,6 +60,19 @@ struct BitsAndBytesConfig {
   DType bnb_4bit_quant_storage = DType::kU8;
 };
 
+// One of compressed-tensors' config_groups, as far as sizes follow from it.
+struct CompressedGroup {
+  std::vector<std::string> targets;  // class names, module paths, or "re:" and a pattern
+  std::string format;                // the group's own, else the checkpoint's: "pack-quantized"...
+  int64_t bits = 0;                  // of the weights; 0: they are not quantized
+  bool is_float = false, symmetric = true;
+  std::string strategy;  // "tensor", "channel", "group", "block", "tensor_group"
+  int64_t group_size = 0;
+  std::vector<int64_t> block;
+  bool quantizes_inputs = false, static_inputs = false;
+  bool quantizes_outputs = false;
+};
+
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kUnknown;
   std::string method_name;  // as the file has it: "gptq"; for modelopt its algorithm is in `format`
@@ -70,6 +83,13 @@ struct QuantizationConfig {
   std::string format;                     // compressed-tensors' format, modelopt's quant_algo, fp8's fmt, awq's version
   std::vector<std::string> skip_modules;  // modules_to_not_convert, ignore, exclude_modules: for reports only
   std::vector<std::string> notes;         // keys that are not known and were ignored
+  // compressed-tensors
+  std::vector<CompressedGroup> groups;
+  bool compressed = false;       // quantization_status: the weights are stored packed
+  bool quantizes_cache = false;  // kv_cache_scheme
+  // gptq: module names inside a block, where the config restricts them; and the list of blocks, where it names it
+  std::vector<std::string> inside_blocks;
+  std::string block_name;
 };
 
 // Errors: kCorruptData naming file and key (4 and 8 bits both, a quant type other than fp4 and nf4, wrong types). A

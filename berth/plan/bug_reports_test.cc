@@ -14,6 +14,7 @@
 #include "berth/base/json.h"
 #include "berth/plan/strategies/random_case.h"
 #include "berth/plan/strategy.h"
+#include "berth/sizing/kv_cache.h"
 
 namespace berth::plan {
 namespace {
@@ -349,6 +350,62 @@ TEST(BugReports, ExpertsOnTheCpuIsAConstraintOfThePlan) {
   answer("BR-119", loads(*plan) + fmt::format("; {} attention blocks left the card as well", away));
 }
 
+// What sees pictures is a part like any other: on one device, counted there. (That what is loaded equals the plan to
+// the byte is tests/models/memory_test.cc.)
+TEST(BugReports, AProjectorIsWhereThePlanSaysItIs) {
+  Toy toy;
+  toy.block(3, 0, 0, "vision").blocks(10, 2).head(2).card(12).card(14);
+  PLANNED(plan, toy.request());
+  uint64_t by_unit[2] = {};
+  for (const PlacedUnit& u : plan->units) by_unit[u.device == "1" ? 1 : 0] += u.stored_bytes / kMiB;
+  EXPECT_EQ(used(*plan, "0"), by_unit[0]);
+  EXPECT_EQ(used(*plan, "1"), by_unit[1]);
+  EXPECT_EQ(by_unit[0] + by_unit[1], 25u);
+  EXPECT_LE(by_unit[0], 12u);
+  EXPECT_LE(by_unit[1], 14u);
+  answer("BR-124", loads(*plan) + "; the vision part: on " + at(*plan, "vision.0").device);
+}
+
+// The cache of layers of 64 query heads at 2,048 positions. (That a stated head_dim is taken, not hidden / heads, is
+// HfConfig.JS16 and the trees.)
+uint64_t cache_bytes(int layers, int32_t kv_heads, int32_t head_dim) {
+  arch::AttentionSpec attention;
+  attention.heads = 64;
+  attention.kv_heads = kv_heads;
+  attention.head_dim = attention.v_head_dim = head_dim;
+  sizing::RunShape shape;
+  shape.ctx_size = 2048;
+  shape.kv_dtype = DType::kBF16;
+  return static_cast<uint64_t>(layers) * sizing::kv_layer_size(attention, shape).total();
+}
+
+TEST(BugReports, TheCacheCountsHeadsOfKeysAndTheirStatedWidth) {
+  EXPECT_EQ(cache_bytes(80, 8, 128), 671'088'640u);
+  EXPECT_EQ(cache_bytes(1, 8, 256), 2u * 2048 * 8 * 256 * 2);
+  answer("BR-137", fmt::format("{} bytes", cache_bytes(80, 8, 128)));
+}
+
+// A process runs one model; what another one needs beside it is taken from the budget, and the plan keeps to the rest.
+TEST(BugReports, RoomForASecondModelIsKept) {
+  const auto toy = [](double cap) {
+    Toy t;
+    t.blocks(20, 1).card(23, cap).cpu(1000);
+    return t;
+  };
+  Toy alone = toy(-1), beside = toy(23 - 4);
+  PLANNED(all, alone.request());
+  EXPECT_EQ(used(*all, "0"), 20u);
+  PLANNED(rest, beside.request());
+  EXPECT_LE(used(*rest, "0"), 19u);
+  PlanRequest strict = beside.request();
+  strict.offload = false;
+  const auto refused = make_plan(strict);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(missing(refused.error()), 1);
+  answer("BR-139", "alone: " + loads(*all) + "; a cap leaves 4 for the other: " + loads(*rest) +
+                       "; without the cpu: " + fmt::format("{} MiB missing", missing(refused.error())));
+}
+
 TEST(BugReports, ATableHasALineAndAReason) {
   Toy toy;
   toy.blocks(8, 1000).head(500).embedding(400).card(20000).cpu(1000);
@@ -378,14 +435,21 @@ TEST(BugReports, TheCacheIsWhereItsLayerIs) {
                                loads(*plan)));
 }
 
+// `balanced` makes the largest share of a budget least (planner.md 4): 19 of 24. The report would have 17 or 18 on the
+// larger cards, but then 10 of 12 is the larger share, with least left for the run on the smallest card.
 TEST(BugReports, ASmallerCardGetsLess) {
   Toy toy;
   toy.blocks(64, 1).cards(3, 24).card(12).cpu(1000);
   PLANNED(plan, toy.request("balanced"));
-  EXPECT_LE(used(*plan, "3"), 12u);
-  for (const char* d : {"0", "1", "2"}) EXPECT_LE(used(*plan, d), 19u);  // the same share of each: 64 / 84
+  EXPECT_LE(used(*plan, "3"), 9u);  // 9 of 12 is less than 19 of 24, 10 of 12 is more
+  uint64_t all = used(*plan, "3");
+  for (const char* d : {"0", "1", "2"}) {
+    EXPECT_LE(used(*plan, d), 19u);
+    all += used(*plan, d);
+  }
+  EXPECT_EQ(all, 64u);
   EXPECT_EQ(used(*plan, "cpu"), 0u);
-  answer("BR-174", loads(*plan));
+  answer("BR-174", loads(*plan) + ": no card filled by more than 79 %");
 }
 
 TEST(BugReports, TheCapIsTheLesserOfUserAndDevice) {

@@ -176,6 +176,43 @@ class Models(CommandTest):
             self.assertTrue(answer["message"], line)
 
 
+class Quantized(CommandTest):
+    """Checkpoints that are quantized already, counted as the library counts them."""
+
+    def plan(self, config, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            return self.succeeds("plan", Path(folder) / "config.json", "--compat", "transformers", "--max-memory", "0=100GiB,1=100GiB,cpu=200GiB", *options, "--json").json()
+
+    def test_awq_by_its_packed_tensors(self):
+        for model in ("Llama-2-7B-AWQ", "Qwen3-32B-AWQ"):
+            folder = self.need(CHECKPOINTS / model)
+            rows = [line.split("\t") for line in (folder / "tensors.tsv").read_text().splitlines()[1:]]
+            stored = sum(int(row[3]) for row in rows if "inv_freq" not in row[0])
+            counted = self.plan(json.loads((folder / "config.json").read_text()))["memory_footprint_bytes"]
+            self.assertLess(abs(counted - stored), 2048, model)  # the rotary tables
+
+    def test_compressed_tensors_by_their_groups(self):
+        golden = SOURCE / "tests/data/packed_trees.jsonl"
+        for line in golden.read_text().splitlines():
+            case = json.loads(line)
+            self.assertEqual(self.plan(case["config"])["memory_footprint_bytes"], case["bytes"], case["name"])
+
+    def test_what_the_library_has_no_quantizer_for(self):
+        config = json.loads(self.need(CHECKPOINTS / "Qwen3-8B/config.json").read_text())
+        wide = self.plan(config)
+        for method in ("modelopt", "some_new_one"):
+            plan = self.plan({**config, "quantization_config": {"quant_method": method, "quant_algo": "NVFP4"}})
+            self.assertEqual(plan["memory_footprint_bytes"], wide["memory_footprint_bytes"])
+            self.assertTrue(any(method in w and "skips the quantization" in w for w in plan["warnings"]), plan["warnings"])
+        plan = self.plan({**config, "quantization_config": {"quant_method": "hqq", "nbits": 4}})
+        self.assertTrue(any("hqq is not followed" in w for w in plan["warnings"]), plan["warnings"])
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "nvfp4"}}))
+            error = self.fails(2, "invalid_argument", "plan", Path(folder) / "config.json", "--compat", "transformers", "--max-memory", "0=100GiB")
+            self.assertEqual((error["details"]["stage"], error["details"]["type"]), ("validate", "ValueError"))
+
+
 def linear(rows, cols, dtype="BF16"):
     return {"c": "Linear", "p": [["weight", [rows, cols], dtype]]}
 

@@ -6,6 +6,7 @@ checks, vLLM's options by its own parser.
 
 Tests whose package is missing are skipped by name, with CI=true as well: they are large, and the project does without.
 """
+import argparse
 import json
 import os
 import re
@@ -172,6 +173,40 @@ class Exports(CommandTest):
                 print(f"{target}: {name}: map accepted, {compared} parameters where the plan has them")
 
     # --- vLLM ---
+
+    # The options as its documentation has them (0.8 to 0.27), by type.
+    VLLM_DOCUMENTED = {"--pipeline-parallel-size": int, "--max-model-len": int, "--max-num-seqs": int, "--cpu-offload-gb": float,
+                       "--gpu-memory-utilization": float, "--dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
+                       "--quantization": ("awq", "gptq", "fp8", "bitsandbytes", "compressed-tensors")}
+
+    def vllm_options(self, path):
+        """Environment and options of an export, parsed as documented: anything else ends the test."""
+        words = shlex.split(self.succeeds("export", path, "--to", "vllm").out.replace("\\\n", " "))
+        environment = dict(w.split("=", 1) for w in words[:words.index("vllm")])
+        words = words[words.index("vllm"):]
+        self.assertEqual(words[:2], ["vllm", "serve"])
+        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        for name, kind in self.VLLM_DOCUMENTED.items():
+            parser.add_argument(name, **({"choices": kind} if isinstance(kind, tuple) else {"type": kind}))
+        parsed, unknown = parser.parse_known_args(words[3:])
+        self.assertEqual(unknown, [])
+        return environment, parsed
+
+    def test_vllm_options_are_the_documented_ones(self):
+        for shares, options, stages, visible in (((0.5, 0.4), (), 2, None), ((0.3, 0.3, 0.4), (), 3, None), ((0.3,), (), 1, None),
+                                                 ((0.1, 1.2), ("--pin", "*=1"), 1, "1"), ((0.6, 0.6), ("--load-in-4bit", "--device-map", "balanced"), 2, None)):
+            with self.subTest(shares=shares):
+                document, path = self.plan("Qwen3-8B", shares, "berth", "-c", "2048", *options)
+                environment, found = self.vllm_options(path)
+                partition = [int(n) for n in environment.get("VLLM_PP_LAYER_PARTITION", "36").split(",")]
+                self.assertEqual((sum(partition), len(partition)), (36, stages))  # one number a stage, all layers
+                self.assertGreater(min(partition), 0)
+                self.assertEqual(found.pipeline_parallel_size or 1, stages)
+                self.assertEqual(environment.get("CUDA_VISIBLE_DEVICES"), visible)
+                self.assertEqual((found.max_model_len, found.max_num_seqs), (2048, 1))
+                self.assertTrue(0 < found.gpu_memory_utilization < 1)
+                self.assertEqual(found.quantization, "bitsandbytes" if options[:1] == ("--load-in-4bit",) else None)
+                self.assertEqual(found.cpu_offload_gb is not None, any(u["device"] == "cpu" for u in document["units"]))
 
     def test_vllm_takes_the_options(self):
         _, path = self.plan("Qwen3-8B", (0.5, 0.4), "berth", "-c", "2048")

@@ -109,5 +109,31 @@ class Plans(CommandTest):
         self.assertIn("<svg", Path(html).read_text())
 
 
+class Devices(CommandTest):
+    def test_rates_are_measured_once_and_plans_use_them(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first = self.succeeds("devices", "--json", XDG_CACHE_HOME=cache).json()
+            kept = [p for p in Path(cache).rglob("*") if p.is_file()]
+            self.assertEqual(len(kept), 1)
+            content = kept[0].read_bytes()
+            again = self.succeeds("devices", "--json", XDG_CACHE_HOME=cache).json()
+            self.assertEqual(kept[0].read_bytes(), content, "the second call measures nothing")
+            rates = lambda machine: [{k: v for k, v in d.items() if k.endswith("_per_s")} for d in machine["devices"]]  # noqa: E731
+            self.assertEqual(rates(again), rates(first))
+            cpu = next(d for d in first["devices"] if d["id"] == "cpu")
+            planned = self.succeeds("plan", STORIES, "--json", XDG_CACHE_HOME=cache)
+            self.assertNotIn("planning values", planned.err + " ".join(planned.json()["warnings"]))
+            used = next(d for d in planned.json()["inputs"]["machine"]["devices"] if d["id"] == "cpu")
+            self.assertEqual((used["read_bytes_per_s"], used["flops_per_s"]), (cpu["read_bytes_per_s"], cpu["flops_per_s"]))
+            kept[0].unlink()
+            self.assertIn("planning values", self.succeeds("plan", STORIES, XDG_CACHE_HOME=cache).err)
+
+    def test_a_machine_file_is_shown_as_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            machine = Path(folder) / "machine.json"
+            machine.write_text(self.succeeds("devices", "--emulate", "2x16GiB", "--json", XDG_CACHE_HOME=folder).out)
+            self.assertEqual(self.succeeds("devices", "--machine", machine, "--json", XDG_CACHE_HOME=folder).out, machine.read_text())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -28,10 +28,13 @@ std::vector<ComparedPlan> compare(std::span<const std::string> strategies, const
 }
 
 std::optional<size_t> best_row(std::span<const ComparedPlan> rows) {
+  // Up to this share a table in host memory may cost (planner.md 2): a row that gains no more is not better.
+  constexpr double kEqual = 1.01;
   std::optional<size_t> best;
   for (size_t k = 0; k < rows.size(); ++k) {
     if (!rows[k].plan || rows[k].error) continue;
-    if (!best || rows[k].plan->estimate.decode_tokens_per_s > rows[*best].plan->estimate.decode_tokens_per_s) best = k;
+    if (!best || rows[k].plan->estimate.decode_tokens_per_s > kEqual * rows[*best].plan->estimate.decode_tokens_per_s)
+      best = k;
   }
   return best;
 }

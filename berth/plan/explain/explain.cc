@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
@@ -21,11 +22,17 @@ bool is_under(std::string_view path, std::string_view ancestor) {
 
 Result<size_t> unit_of(const Plan& plan, std::string_view module) {
   std::vector<size_t> exact, below, above;
-  std::vector<std::string> names;
+  std::set<std::string> paths;  // of units, their modules and the modules above: what a typo may have meant
+  const auto add = [&](std::string path) {
+    while (!path.empty() && paths.insert(path).second) {
+      const size_t dot = path.rfind('.');
+      path.resize(dot == std::string::npos ? 0 : dot);
+    }
+  };
   for (size_t u = 0; u < plan.units.size(); ++u) {
     const PlacedUnit& unit = plan.units[u];
-    names.push_back(unit.path);
-    names.insert(names.end(), unit.paths.begin(), unit.paths.end());
+    add(unit.path);
+    for (const std::string& path : unit.paths) add(path);
     const bool listed = std::find(unit.paths.begin(), unit.paths.end(), module) != unit.paths.end();
     if (unit.path == module || listed)
       exact.push_back(u);
@@ -46,6 +53,7 @@ Result<size_t> unit_of(const Plan& plan, std::string_view module) {
                              join(some, ", "), above.size() > some.size() ? ", .." : ""),
                  {"Name one of them."});
   }
+  const std::vector<std::string> names(paths.begin(), paths.end());
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("the plan has no module {}{}", quoted(module), did_you_mean(module, names)));
 }
@@ -93,21 +101,39 @@ Result<Explanation> explain_module(const AssignRequest& r, const Plan& plan, std
                    : seconds(model.step_ps(index, placement.units[u]));
   for (int d = 0; d < model.device_count(); ++d) {
     if (d == here || r.budgets[static_cast<size_t>(d)].left_out) continue;
-    Placement moved = placement;
-    if (table) {
-      moved.tables[static_cast<size_t>(index)] = static_cast<int16_t>(d);
-    } else if (model.device(d).kind == machine::DeviceKind::kDisk) {
-      moved.units[u].memory = static_cast<int16_t>(d);  // brought to where it computes now
-    } else {
-      moved.units[u] = {static_cast<int16_t>(d), static_cast<int16_t>(d)};
-    }
-    const std::vector<DeviceLoad> after = model.loads(moved);
+    // Off the accelerators a unit computes there (from the disk: on the cpu) or is brought to where it computes now:
+    // the quicker of those that fit.
+    std::vector<Placement> ways;
+    const auto way = [&](int compute) {
+      ways.push_back(placement);
+      if (table)
+        ways.back().tables[static_cast<size_t>(index)] = static_cast<int16_t>(d);
+      else
+        ways.back().units[u] = {static_cast<int16_t>(compute), static_cast<int16_t>(d)};
+    };
+    const int computes = table ? d : placement.units[u].compute;
+    const auto cpu = r.machine->cpu();
+    const bool disk = model.device(d).kind == machine::DeviceKind::kDisk;
+    if (table || !disk)
+      way(d);
+    else if (cpu)
+      way(static_cast<int>(*cpu));
+    if (!table && !model.device(d).accelerator && model.device(computes).accelerator) way(computes);
+    if (ways.empty()) continue;
+    const Placement* moved = nullptr;
+    for (const Placement& candidate : ways)
+      if (model.fits(candidate) && (moved == nullptr || model.cost(candidate).time_ps < model.cost(*moved).time_ps))
+        moved = &candidate;
     Alternative a;
     a.device = r.budgets[static_cast<size_t>(d)].map_name;
+    a.fits = moved != nullptr;
+    if (moved == nullptr) moved = &ways.front();
+    const std::vector<DeviceLoad> after = model.loads(*moved);
     a.delta_bytes = after[static_cast<size_t>(d)].total() - loads[static_cast<size_t>(d)].total();
-    a.missing_bytes = std::max<int64_t>(after[static_cast<size_t>(d)].total() - model.device(d).budget, 0);
-    a.fits = model.fits(moved);
-    a.delta_decode_s = seconds(model.cost(moved).time_ps - before.time_ps);
+    for (int other = 0; other < model.device_count(); ++other)  // bringing it over may need room elsewhere
+      a.missing_bytes =
+          std::max<int64_t>(a.missing_bytes, after[static_cast<size_t>(other)].total() - model.device(other).budget);
+    a.delta_decode_s = seconds(model.cost(*moved).time_ps - before.time_ps);
     e.alternatives.push_back(std::move(a));
   }
   return e;

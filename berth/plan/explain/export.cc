@@ -38,6 +38,26 @@ std::string python_quoted(std::string_view text) {
   return out + "\"";
 }
 
+// "model.layers.2" before "model.layers.10": runs of digits by their number, all else by its characters.
+bool by_number(std::string_view a, std::string_view b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!digit(a[i]) || !digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    size_t m = i, n = j;
+    while (m < a.size() && digit(a[m])) ++m;
+    while (n < b.size() && digit(b[n])) ++n;
+    const std::string_view x = a.substr(i, m - i), y = b.substr(j, n - j);
+    if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+    i = m, j = n;
+  }
+  return a.size() - i < b.size() - j;
+}
+
 // For a POSIX shell.
 std::string shell_quoted(std::string_view text) {
   if (!text.empty() &&
@@ -112,10 +132,11 @@ std::string bnb_config(const AskedOptions& asked, const std::string& quantizatio
 
 void python_notes(const PlanDocument& d, Exported& out) {
   if (const int cut = cut_layers(d.plan); cut > 0)
-    out.notes.push_back(fmt::format(
-        "{} decoder layers are cut across devices. accelerate moves activations between their parts, but a class it "
-        "must not split can fail; --target transformers plans whole layers.",
-        cut));
+    out.notes.push_back(
+        fmt::format("{} cut across devices. accelerate moves activations between the parts, but a class it must not "
+                    "split can fail; "
+                    "--target transformers plans whole layers.",
+                    cut == 1 ? "1 decoder layer is" : fmt::format("{} decoder layers are", cut)));
   bool computed_on_cpu = false;
   for (const PlacedUnit& u : d.plan.units) computed_on_cpu |= u.device == "cpu" && u.computed_on == "cpu";
   const bool accelerators = std::any_of(d.plan.units.begin(), d.plan.units.end(),
@@ -237,13 +258,21 @@ Exported to_llama_cpp(const PlanDocument& d) {
 
 Exported to_vllm(const PlanDocument& d) {
   Exported out;
-  const std::vector<int> layers = layers_by_accelerator(d.plan);
   std::string prefix;
+  std::vector<int> layers;  // of the accelerators that have some: a stage each
+  std::vector<std::string> cards;
+  const std::vector<int> by_card = layers_by_accelerator(d.plan);
+  for (size_t k = 0; k < by_card.size(); ++k) {
+    if (by_card[k] == 0) continue;
+    layers.push_back(by_card[k]);
+    cards.push_back(std::to_string(k));
+  }
+  if (layers.size() < by_card.size() && !layers.empty()) prefix = "CUDA_VISIBLE_DEVICES=" + join(cards, ",") + " ";
   std::vector<std::string> lines = {"vllm serve " + shell_quoted(d.model.name)};
   if (layers.size() > 1) {
     std::vector<std::string> parts;
     for (const int n : layers) parts.push_back(std::to_string(n));
-    prefix = "VLLM_PP_LAYER_PARTITION=" + join(parts, ",") + " ";
+    prefix += "VLLM_PP_LAYER_PARTITION=" + join(parts, ",") + " ";
     lines.push_back(fmt::format("--pipeline-parallel-size {}", layers.size()));
   }
   const sizing::RunShape& s = d.plan.shape;
@@ -291,7 +320,10 @@ Result<ExportTarget> parse_export_target(std::string_view text) {
 std::string python_device_map(const DeviceMap& map, int indent) {
   const std::string pad(static_cast<size_t>(indent), ' ');
   std::string out = "{\n";
-  for (const auto& [path, device] : map.entries)
+  std::vector<std::pair<std::string, DeviceName>> entries(map.entries.begin(), map.entries.end());
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return by_number(a.first, b.first); });
+  for (const auto& [path, device] : entries)
     out += fmt::format("{}    {}: {},\n", pad, python_quoted(path),
                        device.index() ? std::to_string(*device.index()) : python_quoted(device.text()));
   return out + pad + "}";

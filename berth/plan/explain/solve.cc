@@ -31,9 +31,8 @@ Result<Question> parse_question(std::string_view text) {
     if (q.name == text) return q.question;
     names.emplace_back(q.name);
   }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("solve: there is no question {}{}; there are {}", quoted(text), did_you_mean(text, names),
-                           join(names, ", ")));
+  return Error(ErrorCode::kInvalidArgument, fmt::format("solve: there is no question {}{}; there are {}", quoted(text),
+                                                        did_you_mean(text, names), join(names, ", ")));
 }
 
 Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const PlanAt& plan) {
@@ -95,6 +94,9 @@ std::string solution_text(const Solution& s) {
           ? format_bytes(static_cast<uint64_t>(s.answer)) + fmt::format(" ({} bytes) each", s.answer)
           : fmt::format("{} {}", group_digits(static_cast<uint64_t>(s.answer)), s.unit);
   std::string out = fmt::format("{}: {}\n", info(s.question).name, amount);
+  if (s.at_limit && !info(s.question).upwards)
+    return out +
+           "  nothing binds: what is off the accelerators takes the rest; --no-offload asks for accelerators alone\n";
   if (s.at_limit) return out + "  nothing binds: this is the end of what was asked for\n";
   return out +
          fmt::format("  one step beyond, device {} binds: {}\n", s.device.empty() ? "?" : s.device, escaped(s.reason));

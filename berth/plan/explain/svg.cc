@@ -12,6 +12,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
 #include "berth/plan/explain/text.h"
+#include "berth/tensor/dtype.h"
 
 namespace berth::plan {
 namespace {
@@ -60,7 +61,12 @@ class Svg {
   Svg(const Plan& plan, std::string_view title, int width) : p_(plan), width_(std::max(width, 480)) {
     if (!title.empty()) {
       text(kLeft, y_ + 18, title, "t");
-      y_ += 34;
+      y_ += 26;
+      text(kLeft, y_ + 12,
+           fmt::format("{} stored; context {}, batch {}, KV cache {}", format_bytes(p_.memory_footprint_bytes),
+                       p_.shape.ctx_size, p_.shape.batch, dtype_info(p_.shape.kv_dtype).torch),
+           "s");
+      y_ += 28;
     }
     bars();
     legend();
@@ -185,10 +191,15 @@ class Svg {
           if (u.layer < 0 || row_of(u) != static_cast<int>(row)) continue;
           box(from + w * u.layer, y_, w, 20, color_of(p_, u.device), tip_of(u), "u");
           // Kept elsewhere, computed here: the computing device as a stripe.
+          streams_ = streams_ || u.computed_on != u.device;
           if (u.computed_on != u.device)
             box(from + w * u.layer, y_ + 15, w, 5, color_of(p_, u.computed_on), tip_of(u), "u");
         }
         y_ += 24;
+      }
+      if (streams_) {
+        text(from, y_ + 8, "two colours: kept on the upper device, brought to the lower one for each use", "s");
+        y_ += 14;
       }
       y_ += 6;
     }
@@ -214,6 +225,7 @@ class Svg {
 
   const Plan& p_;
   int width_, y_ = 12;
+  bool streams_ = false;
   std::string body_;
 };
 
@@ -295,7 +307,8 @@ std::string plan_html(const Plan& plan, std::string_view title) {
       "svg{max-width:100%;height:auto}table{border-collapse:collapse;margin:12px "
       "0;width:100%}th,td{text-align:left;padding:4px 8px;"
       "border-bottom:1px solid "
-      "#e3e7eb;font-size:13px}th{position:sticky;top:0;background:#f6f8fa}th.n,.n{text-align:right;white-space:nowrap}"
+      "#e3e7eb;font-size:13px;text-wrap:pretty}th{position:sticky;top:0;background:#f6f8fa}th.n,.n{text-align:right;"
+      "white-space:nowrap}"
       "small{color:#5c6670}"
       "td i{display:inline-block;width:10px;height:10px;margin-right:6px;border-radius:2px}input{padding:6px "
       "10px;width:280px;"

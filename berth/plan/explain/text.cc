@@ -192,7 +192,10 @@ std::string strip_legend(const Plan& plan, const PictureStyle& style, int width)
     entries.push_back(painted(std::string(1, letter), device_color(letter), style) + " " + where + " ");
   }
   const std::string indent(14, ' ');
-  return seen.size() < 2 ? "" : wrapped(entries, indent, indent, width);
+  if (seen.size() < 2) return "";
+  std::string out = wrapped(entries, indent, indent, width);
+  for (size_t at = 0; (at = out.find(" \n", at)) != std::string::npos;) out.erase(at, 1);  // entries end in a space
+  return out;
 }
 
 std::string beside_the_layers(const Plan& plan, int width) {
@@ -202,10 +205,12 @@ std::string beside_the_layers(const Plan& plan, int width) {
     std::string where = u.access == Access::kStream ? u.device + ", brought to " + u.computed_on : u.device;
     std::string line =
         fmt::format("  {} on {}  {}", escaped(u.path), where, u.stored_bytes > 0 ? format_bytes(u.stored_bytes) : "");
-    const std::string reason = "  " + u.reason;
-    if (columns(line) + columns(reason) <= width) line += reason;
+    // A reason that finds no room beside its module goes below it.
+    const bool beside = columns(line) + 2 + columns(u.reason) <= width;
+    if (beside) line += "  " + u.reason;
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
+    if (!beside) out += wrapped(escaped(u.reason), "      ", "      ", width);
   }
   return out;
 }
@@ -238,12 +243,12 @@ std::string device_bar(const DeviceUse& d, int width, const PictureStyle& style)
   const int cells = std::clamp(width - kName - kNumbers - 3, 8, 60);
   std::string out = "  " + padded(name_of(d), kName - 2) + " " + bar_cells(d, cells, style) +
                     fmt::format("  {} of {}", format_bytes(d.used()), format_bytes(d.budget_bytes)) + "\n";
-  std::vector<std::string> texts;
+  std::vector<std::string> texts;  // each stays on one line
   for (const Part& part : parts_of(d))
-    if (part.bytes > 0) texts.push_back(fmt::format("{} {}", part.name, format_bytes(part.bytes)));
+    if (part.bytes > 0) texts.push_back(fmt::format("{} {},", part.name, format_bytes(part.bytes)));
   texts.push_back("free " + format_bytes(d.free_bytes()));
   const std::string indent(kName + 1, ' ');
-  return out + wrapped(join(texts, ", "), indent, indent, width);
+  return out + wrapped(texts, indent, indent, width);
 }
 
 std::string certificate_text(const Certificate& c) {
