@@ -52,7 +52,7 @@ BERTH_MATH float load_kv_one(const std::byte* plane, int64_t index) {
 // Memory comes in all the time, while something else is worked on: the scores' loop asks for the block's values (and
 // for its own keys a little ahead, where nobody has yet), the values' loop for the keys of the block that comes next.
 constexpr int64_t kKeysAhead = 24;  // channels of 32 keys
-BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
 
 // Memory that will be read soon, asked for line by line in four streams, a quarter of it each: one stream does not keep
 // memory busy.
