@@ -242,7 +242,8 @@ Result<plan::Solution> solve_question(const OpenedModel& model, const Options& o
     }
     case plan::Question::kMinDevices:
       if (accelerators.empty()) return Error(ErrorCode::kInvalidArgument, "solve min-devices: the machine has no accelerator");
-      return plan::solve(question, 0, static_cast<int64_t>(accelerators.size()), 1, [&](int64_t value) {
+      // With --no-offload there is no plan without one.
+      return plan::solve(question, options.no_offload ? 1 : 0, static_cast<int64_t>(accelerators.size()), 1, [&](int64_t value) {
         PlanInputs inputs = base;
         for (size_t k = static_cast<size_t>(value); k < accelerators.size(); ++k) {
           machine::DeviceBudget& b = inputs.budgets.devices[accelerators[k]];

@@ -7,6 +7,7 @@
 import json
 import os
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -27,8 +28,13 @@ class Ran:
         return json.loads(self.out)
 
 
+# No measured rates: what is planned here does not depend on whether somebody ran `berth devices` before.
+NO_CACHE = tempfile.TemporaryDirectory(prefix="berth-cache-")
+
+
 def environment(**changes):
     env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "HF_HOME", "HF_HUB_CACHE")}
+    env["XDG_CACHE_HOME"] = NO_CACHE.name
     env.update(changes)
     return env
 

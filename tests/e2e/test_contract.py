@@ -224,7 +224,8 @@ class Documents(CommandTest):
             self.assertLessEqual({"tokens_per_s", "stdev", "bytes_per_token", "read_gb_per_s", "read_limit_gb_per_s", "share", "ready_s", "peak_rss_bytes"}, row.keys())
 
     def test_devices_prints_a_machine_file_that_plan_takes(self):
-        machine = self.succeeds("devices", "--json")
+        with tempfile.TemporaryDirectory() as cache:  # what it measures is not kept for the other tests
+            machine = self.succeeds("devices", "--json", XDG_CACHE_HOME=cache)
         self.assertIn("devices", machine.json())
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             file.write(machine.out)

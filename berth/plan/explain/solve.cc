@@ -94,6 +94,8 @@ std::string solution_text(const Solution& s) {
           ? format_bytes(static_cast<uint64_t>(s.answer)) + fmt::format(" ({} bytes) each", s.answer)
           : fmt::format("{} {}", group_digits(static_cast<uint64_t>(s.answer)), s.unit);
   std::string out = fmt::format("{}: {}\n", info(s.question).name, amount);
+  if (s.at_limit && s.question == Question::kMinDevices && s.answer > 0)
+    return out + "  nothing binds: it is the least that can be asked for\n";
   if (s.at_limit && !info(s.question).upwards)
     return out +
            "  nothing binds: what is off the accelerators takes the rest; --no-offload asks for accelerators alone\n";
