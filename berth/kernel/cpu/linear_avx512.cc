@@ -11,10 +11,10 @@ GemmFn gemm_exact_avx512(quant::Codec codec);
 namespace {
 RowsFn rows(quant::Codec codec, bool int8) { return int8 ? rows_int8_avx512(codec) : rows_exact_avx512(codec); }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
-// By InputLayout: from here on the time per input is below that of the rows loop. Measured with linear_bench at K =
-// 4096 on Zen 5 and on an Intel server core, where decoding anew for every input costs more.
-constexpr int64_t kGemmFromAmd[6] = {16, 14, 10, 14, 14, 10};
-constexpr int64_t kGemmFromIntel[6] = {16, 9, 7, 8, 5, 4};
+// By InputLayout, then kGemmFromFourBits: from here on the time per input is below that of the rows loop. Measured with
+// linear_bench at K = 4096 on Zen 5 and on an Intel server core, where decoding anew for every input costs more.
+constexpr int64_t kGemmFromAmd[7] = {16, 14, 10, 14, 14, 10, 16};
+constexpr int64_t kGemmFromIntel[7] = {16, 9, 7, 8, 5, 4, 16};
 const int64_t* gemm_from() { return __builtin_cpu_is("intel") ? kGemmFromIntel : kGemmFromAmd; }
 }  // namespace
 

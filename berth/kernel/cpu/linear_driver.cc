@@ -103,8 +103,14 @@ class Call {
       for (int64_t i = 0; i < count; ++i) f(i, 0);
     }
   }
+  // Whether the pass that runs now is the job's: its layout of x and its kind of loop.
   bool reads(const LinearJob& job, InputLayout layout) const {
-    return job.row_count > 0 && layout_of(quant::codec_info(job.weight->format.codec), int8_) == layout;
+    const quant::CodecInfo& info = quant::codec_info(job.weight->format.codec);
+    return job.row_count > 0 && layout_of(info, int8_) == layout && wants_gemm(info, layout) == gemm_;
+  }
+  bool wants_gemm(const quant::CodecInfo& info, InputLayout layout) const {
+    const bool four_bits = layout == InputLayout::kWords8 && info.code_bits == 4;
+    return pass_m_ >= kernels_.gemm_from()[four_bits ? kGemmFromFourBits : static_cast<int>(layout)];
   }
 
   const LinearKernels& kernels_;
@@ -114,6 +120,8 @@ class Call {
   const std::span<std::byte> scratch_;
   const int threads_;
   const bool int8_;
+  int64_t pass_m_ = 0;  // inputs of the pass that runs now
+  bool gemm_ = false;   // and its kind of loop
 };
 
 int64_t row_code_bytes(const quant::CodecInfo& info, int64_t k) { return k * info.code_bits / 8; }
@@ -230,11 +238,15 @@ void Call::by_reference() {
 void Call::run() {
   if (in_.k % 32 != 0) return by_reference();
   for (int64_t m = 0; m < in_.m; m += kPassM) {
-    const int64_t count = std::min(kPassM, in_.m - m);
+    pass_m_ = std::min(kPassM, in_.m - m);
     for (int i = 0; i < kLayouts; ++i) {
       const auto layout = static_cast<InputLayout>(i);
-      if (std::none_of(jobs_.begin(), jobs_.end(), [&](const LinearJob& job) { return reads(job, layout); })) continue;
-      count >= kernels_.gemm_from()[i] ? gemm_pass(layout, m, count) : rows_pass(layout, m, count);
+      for (const bool gemm : {false, true}) {
+        gemm_ = gemm;
+        if (std::none_of(jobs_.begin(), jobs_.end(), [&](const LinearJob& job) { return reads(job, layout); }))
+          continue;
+        gemm ? gemm_pass(layout, m, pass_m_) : rows_pass(layout, m, pass_m_);
+      }
     }
   }
 }

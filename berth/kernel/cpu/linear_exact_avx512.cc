@@ -422,6 +422,85 @@ __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   return finish(aa, ab, ac, ad);
 }
 
+// Two rows of 4-bit codes times two inputs: p[row][input], the runs' sums over 16 words. A code is looked up once.
+template <bool kTail>
+BERTH_INLINE void book_products_of_two(const uint8_t* first, const uint8_t* second, int64_t bytes, const float* x,
+                                       const float* y, __m512 book, __m512 p[2][2]) {
+  __m512i a = load_codes<kTail>(first, bytes), b = load_codes<kTail>(second, bytes);
+  const __m512 x0 = _mm512_load_ps(x), y0 = _mm512_load_ps(y);
+  const __m512 wa = _mm512_permutexvar_ps(a, book), wb = _mm512_permutexvar_ps(b, book);
+  __m512 ax = _mm512_mul_ps(wa, x0), ay = _mm512_mul_ps(wa, y0);
+  __m512 bx = _mm512_mul_ps(wb, x0), by = _mm512_mul_ps(wb, y0);
+#if defined(__clang__)
+#pragma unroll
+#else
+#pragma GCC unroll 8
+#endif
+  for (int i = 1; i < 8; ++i) {
+    const __m512 xi = _mm512_load_ps(x + 16 * i), yi = _mm512_load_ps(y + 16 * i);
+    a = _mm512_srli_epi32(a, 4);
+    b = _mm512_srli_epi32(b, 4);
+    const __m512 va = _mm512_permutexvar_ps(a, book), vb = _mm512_permutexvar_ps(b, book);
+    ax = fma(va, xi, ax);
+    ay = fma(va, yi, ay);
+    bx = fma(vb, xi, bx);
+    by = fma(vb, yi, by);
+  }
+  p[0][0] = ax;
+  p[0][1] = ay;
+  p[1][0] = bx;
+  p[1][1] = by;
+}
+
+// One step of 32 words of two rows of 4-bit codes, two inputs; t, u: their words' sums.
+template <bool kMin, Scale kScale, bool kTail>
+BERTH_INLINE void step_of_two(const Stream& first, const Stream& second, int64_t step, int64_t tail_bytes,
+                              const float* x, const float* y, const float* t, const float* u, const Operands& op,
+                              Accumulators& ax, Accumulators& ay, Accumulators& bx, Accumulators& by) {
+  const StepScales sa = step_scales<Kind::kBook, kMin, kScale, kTail>(first, step, op, tail_bytes / 4);
+  const StepScales sb = step_scales<Kind::kBook, kMin, kScale, kTail>(second, step, op, tail_bytes / 4);
+  const int64_t at = 2 * step;
+  __m512 p[2][2];
+  book_products_of_two<kTail>(first.codes + at * 64, second.codes + at * 64, tail_bytes, x + at * 128, y + at * 128,
+                              op.book, p);
+  ax.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[0][0], sa, t, at, ax.half[0]);
+  ay.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[0][1], sa, u, at, ay.half[0]);
+  bx.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[1][0], sb, t, at, bx.half[0]);
+  by.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[1][1], sb, u, at, by.half[0]);
+  if (kTail && tail_bytes <= 64) return;
+  book_products_of_two<kTail>(first.codes + at * 64 + 64, second.codes + at * 64 + 64, tail_bytes - 64,
+                              x + at * 128 + 128, y + at * 128 + 128, op.book, p);
+  ax.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[0][0], sa, t, at + 1, ax.half[1]);
+  ay.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[0][1], sa, u, at + 1, ay.half[1]);
+  bx.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[1][0], sb, t, at + 1, bx.half[1]);
+  by.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[1][1], sb, u, at + 1, by.half[1]);
+}
+
+// Four rows of 4-bit codes, two inputs x and y.
+template <bool kMin, Scale kScale>
+void tile_of_two(const Stream row[4], const float* x, const float* y, int64_t k, const Operands& op, float out_x[4],
+                 float out_y[4]) {
+  const int64_t steps = k / 256, sums = (k + 255) / 256 * 256;
+  const Stream a = row[0], b = row[1], c = row[2], d = row[3];
+  const Accumulators zero{{_mm512_setzero_ps(), _mm512_setzero_ps()}};
+  Accumulators ax = zero, ay = zero, bx = zero, by = zero, cx = zero, cy = zero, dx = zero, dy = zero;
+  const float *t = x + sums, *u = y + sums;
+  for (int64_t step = 0; step < steps; ++step) {
+    prefetch(a, step);
+    prefetch(b, step);
+    prefetch(c, step);
+    prefetch(d, step);
+    step_of_two<kMin, kScale, false>(a, b, step, 0, x, y, t, u, op, ax, ay, bx, by);
+    step_of_two<kMin, kScale, false>(c, d, step, 0, x, y, t, u, op, cx, cy, dx, dy);
+  }
+  if (const int64_t words = k % 256 / 8; words != 0) {
+    step_of_two<kMin, kScale, true>(a, b, steps, words * 4, x, y, t, u, op, ax, ay, bx, by);
+    step_of_two<kMin, kScale, true>(c, d, steps, words * 4, x, y, t, u, op, cx, cy, dx, dy);
+  }
+  _mm_storeu_ps(out_x, finish(ax, bx, cx, dx));
+  _mm_storeu_ps(out_y, finish(ay, by, cy, dy));
+}
+
 Operands operands(const WeightView& w) {
   alignas(64) float book[16];
   const int zero = w.codec == Codec::kQ4_0 ? 8 : 0;
@@ -499,15 +578,27 @@ void rows(const RowsTask& t) {
       if (bytes.m != 0) prefetch_scales(stream[r].m, bytes.m);
       if (bytes.sub != 0) prefetch_scales(stream[r].sub, bytes.sub);
     }
-    for (int64_t m = 0; m < t.m; ++m) {
-      alignas(16) float y[4];
-      _mm_store_ps(y, tile<kKind, kMin, kScale>(stream, reinterpret_cast<const float*>(t.x + m * t.x_bytes), k, op));
+    const auto put = [&](int64_t m, const float y[4]) {
       for (int r = 0; r < 4; ++r) {
         float v = y[r];
         if (kKind == Kind::kInt8) v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
         if (t.bias != nullptr) v = v + t.bias[n[r]];
         t.y[m * t.y_stride + n[r]] = v;
       }
+    };
+    const auto x = [&](int64_t m) { return reinterpret_cast<const float*>(t.x + m * t.x_bytes); };
+    alignas(16) float y[2][4];
+    int64_t m = 0;
+    if constexpr (kKind == Kind::kBook) {
+      for (; m + 2 <= t.m; m += 2) {
+        tile_of_two<kMin, kScale>(stream, x(m), x(m + 1), k, op, y[0], y[1]);
+        put(m, y[0]);
+        put(m + 1, y[1]);
+      }
+    }
+    for (; m < t.m; ++m) {
+      _mm_store_ps(y[0], tile<kKind, kMin, kScale>(stream, x(m), k, op));
+      put(m, y[0]);
     }
   }
 }

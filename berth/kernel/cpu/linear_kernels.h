@@ -171,11 +171,15 @@ void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
 
 // --- one table per instruction set ---
 
+// kWords8 of 4-bit codes, whose rows loops look a code up once for two inputs.
+inline constexpr int kGemmFromFourBits = 6;
+
 struct LinearKernels {
   int vector = 0;  // floats
   RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
-  const int64_t* (*gemm_from)() = nullptr;  // [InputLayout]: the least M for which gemm is the faster one
+  // [InputLayout], [kGemmFromFourBits]: the least M for which gemm is the faster one.
+  const int64_t* (*gemm_from)() = nullptr;
 };
 
 extern const LinearKernels kLinearAvx512;
