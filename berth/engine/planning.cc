@@ -50,9 +50,12 @@ Result<std::optional<plan::DeviceMap>> custom_map(const Options& o, const machin
     if (!map) return map.error().with_context("reading device map " + quoted(text));
     return std::optional(*std::move(map));
   }
-  if (machine.find(text)) {
+  // A device: by its own name, or as a map may spell it ("cuda", "cuda:1").
+  auto device = machine.find(text);
+  if (!device) device = machine.find(plan::DeviceName::from_key(text).normalized().text());
+  if (device) {
     plan::DeviceMap map;
-    map.entries[""] = plan::DeviceName::from_key(machine.map_name(*machine.find(text)));
+    map.entries[""] = plan::DeviceName::from_key(machine.map_name(*device));
     return std::optional(std::move(map));
   }
   return std::optional<plan::DeviceMap>();

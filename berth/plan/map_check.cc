@@ -187,8 +187,9 @@ void note_nested_keys(const DeviceMap& map, std::vector<std::string>& notes) {
                             above->first.empty() ? "the model" : quoted(above->first), above->second.text());
   }
   if (count > 0)
-    notes.push_back(fmt::format("{} {} inside other entries and decide{} for themselves: {}.", count,
-                                count == 1 ? "entry is" : "entries are", count == 1 ? "s" : "", example));
+    notes.push_back(fmt::format("{} inside other entries and {}: {}.",
+                                count == 1 ? "1 entry is" : fmt::format("{} entries are", count),
+                                count == 1 ? "decides for itself" : "decide for themselves", example));
 }
 
 }  // namespace
@@ -208,8 +209,11 @@ Result<CheckedMap> check_device_map(const arch::ModuleTree& tree, const DeviceMa
     for (const TensorPlace& p : expanded(tree, out.map))
       if (!p.device) uncovered.push_back(p.path);
     if (!uncovered.empty())
-      problems.add(fmt::format("{} parameters or buffers have no device: {}", uncovered.size(), some_of(uncovered)),
-                   "Add an entry for each, or \"\" for everything that is not named.");
+      problems.add(
+          fmt::format("{} no device: {}",
+                      uncovered.size() == 1 ? "one tensor has" : fmt::format("{} tensors have", uncovered.size()),
+                      some_of(uncovered)),
+          "Add an entry for each, or \"\" for everything that is not named.");
     note_nested_keys(map, out.notes);
   }
   if (problems.texts.empty()) return out;

@@ -110,6 +110,12 @@ class Plans(CommandTest):
 
 
 class Devices(CommandTest):
+    def test_one_device_for_all_in_every_spelling(self):
+        for spelling, device in (("0", 0), ("cuda", 0), ("cuda:0", 0), ("emu:0", 0), ("1", 1), ("cuda:1", 1), ("cpu", "cpu"), ('{"": "cuda:1"}', 1)):
+            plan = self.succeeds("plan", STORIES, "--emulate", "2x64MiB", "-c", "128", "--device-map", spelling, "--json").json()
+            self.assertEqual(plan["device_map"], {"": device}, spelling)
+        self.fails(2, "invalid_argument", "plan", STORIES, "--emulate", "2x64MiB", "--device-map", "cuda:2")
+
     def test_rates_are_measured_once_and_plans_use_them(self):
         with tempfile.TemporaryDirectory() as cache:
             first = self.succeeds("devices", "--json", XDG_CACHE_HOME=cache).json()
