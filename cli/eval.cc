@@ -42,11 +42,18 @@ class Eval : public Command {
     TRY_STATUS(file.finish());
     if (out.json()) {
       JsonWriter w(2);
-      w.begin_object().member("nll", result.nll).member("perplexity", result.perplexity).member("logits_hash", result.logits_hash)
-          .member("tokens", result.tokens).end_object();
+      w.begin_object();
+      if (result.nll) {
+        w.member("nll", *result.nll).member("perplexity", *result.perplexity);
+      } else {
+        w.key("nll").null().key("perplexity").null();
+      }
+      w.member("logits_hash", result.logits_hash).member("tokens", result.tokens).end_object();
       out.print(w.take() + "\n");
     } else {
-      out.print(fmt::format("{} tokens, nll {:.6f}, perplexity {:.6f}, logits {}\n", result.tokens, result.nll, result.perplexity, result.logits_hash));
+      const std::string likelihood =
+          result.nll ? fmt::format("nll {:.6f}, perplexity {:.6f}", *result.nll, *result.perplexity) : "nothing predicted";
+      out.print(fmt::format("{} token{}, {}, logits {}\n", result.tokens, result.tokens == 1 ? "" : "s", likelihood, result.logits_hash));
     }
     return {};
   }

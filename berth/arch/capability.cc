@@ -107,7 +107,7 @@ constexpr std::array kMechanisms{
               }},
     Mechanism{
         "activation sparsity", true,
-        [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.mlp.sparsity_icdf != 0; }); }},
+        [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.mlp.sparsity_icdf.has_value(); }); }},
     Mechanism{"attention and MLP in parallel", true,
               [](const ModelSpec& s) { return any_layer(s, [](const LayerSpec& l) { return l.parallel; }); }},
     Mechanism{"norms after the residual sum", true,

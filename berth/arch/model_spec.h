@@ -55,7 +55,10 @@ struct RopeSpec {
   int64_t original_max_position = 0;                 // llama3, yarn, longrope, dynamic
   int64_t max_position = 0;
   std::vector<double> short_factor, long_factor;  // longrope, rotary_dim/2 entries each
-  std::vector<float> frequency_divisors;          // GGUF rope_freqs: divides inv_freq per pair; empty otherwise
+  // longrope: keys of a sequence that grows beyond its border are computed anew with the long list (Phi-3); else they
+  // keep the angles they have.
+  bool renews = false;
+  std::vector<float> frequency_divisors;  // GGUF rope_freqs: divides inv_freq per pair; empty otherwise
   bool operator==(const RopeSpec&) const = default;
 };
 
@@ -142,7 +145,7 @@ struct MlpSpec {
   bool bias = false;
   bool fused_gate_up = false;  // one matrix kGateUp, gate rows first (Phi-3, MiniMax-M3); its shared expert likewise
   double swiglu_limit = 0, swiglu_alpha = 1.702;  // clamped swiglu
-  double sparsity_icdf = 0;                       // Gemma 3n: cutoff in standard deviations; 0: none
+  std::optional<double> sparsity_icdf;            // Gemma 3n: cutoff in standard deviations from the mean
   std::optional<MoeSpec> moe;  // replaces the dense MLP (or stands beside it: MoeSpec::parallel_dense)
   bool operator==(const MlpSpec&) const = default;
 };

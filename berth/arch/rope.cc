@@ -90,6 +90,26 @@ void scale(ConfigReader& config, const RopeParameters& p, RopeSpec& spec) {
   }
 }
 
+// The set of a layer type, by the rules of the classes that keep two. A rope_scaling that says "type" instead of
+// "rope_type" scales nothing there.
+RopeParameters own_set(ConfigReader& config, const format::RopeConfig& read, std::string_view layer_type) {
+  const bool sliding = layer_type == "sliding_attention";
+  const std::string_view theta = sliding ? "rope_local_base_freq" : "rope_theta";
+  RopeParameters p;
+  const auto found = read.by_layer_type.find(layer_type);
+  if (config.has("rope_parameters")) {
+    if (found != read.by_layer_type.end()) p = found->second;
+    const ConfigReader own = config.nested("rope_parameters").nested(std::string(layer_type));
+    if (own.has("rope_theta")) return p;
+  } else if (!sliding) {
+    p = found != read.by_layer_type.end() ? found->second : read.all;
+    if (!config.nested("rope_scaling").has("rope_type")) p.rope_type = "default";
+  }
+  p.rope_theta.reset();
+  if (config.has(theta)) p.rope_theta = config.number(theta, std::nullopt);
+  return p;
+}
+
 }  // namespace
 
 double yarn_magnitude(double factor, double weight) { return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1; }
@@ -111,7 +131,7 @@ RopeSpec read_rope(ConfigReader& config, const RopeRules& rules, int64_t head_di
     config.fail(read.error());
     return spec;
   }
-  const RopeParameters& p = read->of(layer_type);
+  RopeParameters p = rules.per_layer_type ? own_set(config, *read, layer_type) : read->of(layer_type);
   const auto scaling = scaling_from_name(p.rope_type, rules.longrope_aliases);
   if (!scaling) {
     config.fail(Error(ErrorCode::kUnsupported,
@@ -133,7 +153,10 @@ RopeSpec read_rope(ConfigReader& config, const RopeRules& rules, int64_t head_di
     config.fail(config.view().broken("an even number of at least 2 channels of a head must turn, found " +
                                      std::to_string(spec.rotary_dim) + " of " + std::to_string(head_dim)));
   }
+  if (rules.original_max_position > 0 && !config.has("original_max_position_embeddings"))
+    p.original_max_position_embeddings = rules.original_max_position;
   scale(config, p, spec);
+  spec.renews = rules.longrope_renews && spec.scaling == RopeScaling::kLongRope;
   return spec;
 }
 

@@ -20,6 +20,12 @@ struct RopeRules {
   std::optional<double> part;  // default of the share of a head that turns; nothing: the class turns all of it,
                                // whatever the config says
   RopeLayout layout = RopeLayout::kHalves;
+  // Gemma 3, 3n: full and sliding layers have a rope each. In the older form rope_theta and rope_scaling are the full
+  // layers' alone, whether or not rope_local_base_freq names the others' theta.
+  bool per_layer_type = false;
+  // Where the config's outer object has none; 0: what is among the rope's parameters counts.
+  int64_t original_max_position = 0;
+  bool longrope_renews = false;   // Phi-3: a sequence that passes long rope's border is computed anew
   bool longrope_aliases = false;  // Phi-3: "su" and "yarn" are older words for longrope
 };
 

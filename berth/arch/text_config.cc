@@ -16,14 +16,16 @@ struct ActivationWord {
   Activation activation;
   std::string_view class_name;
 };
-constexpr std::array<ActivationWord, 9> kActivationWords{{
+constexpr std::array<ActivationWord, 11> kActivationWords{{
     {"silu", Activation::kSilu, "SiLUActivation"},
     {"swish", Activation::kSilu, "SiLUActivation"},
     {"gelu", Activation::kGeluErf, "GELUActivation"},
     {"gelu_python", Activation::kGeluErf, "GELUActivation"},
     {"gelu_new", Activation::kGeluTanh, "NewGELUActivation"},
     {"gelu_pytorch_tanh", Activation::kGeluTanh, "GELUTanh"},
+    {"gelu_python_tanh", Activation::kGeluTanh, "GELUTanh"},
     {"gelu_fast", Activation::kGeluTanh, "FastGELUActivation"},
+    {"gelu_accurate", Activation::kGeluTanh, "AccurateGELUActivation"},
     {"relu", Activation::kRelu, "ReLU"},
     {"swigluoai", Activation::kClampedSwiglu, ""},
 }};

@@ -25,8 +25,7 @@ double negative_log_likelihood(std::span<const float> row, int32_t id) {
 
 Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens,
                             const std::function<Status(int64_t, std::span<const float>)>& on_row) {
-  if (tokens.size() < 2)
-    return Error(ErrorCode::kInvalidArgument, fmt::format("evaluating needs at least two tokens; {} were given", tokens.size()));
+  if (tokens.empty()) return Error(ErrorCode::kInvalidArgument, "evaluating needs at least one token; none were given");
   Hasher128 hash;
   double sum = 0;
   model.kv().set_length(0, 0);
@@ -42,8 +41,10 @@ Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens
   }));
   Evaluation out;
   out.tokens = static_cast<int64_t>(tokens.size());
-  out.nll = sum / static_cast<double>(tokens.size() - 1);
-  out.perplexity = std::exp(out.nll);
+  if (tokens.size() > 1) {
+    out.nll = sum / static_cast<double>(tokens.size() - 1);
+    out.perplexity = std::exp(*out.nll);
+  }
   out.logits_hash = hash.hex();
   return out;
 }

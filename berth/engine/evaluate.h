@@ -17,14 +17,15 @@
 namespace berth::engine {
 
 struct Evaluation {
-  double nll = 0;         // mean over the n - 1 predicted tokens, natural log, summed in double
-  double perplexity = 0;  // exp(nll)
+  // Mean over the n - 1 predicted tokens, natural log, summed in double; nothing where a single token predicts none.
+  std::optional<double> nll;
+  std::optional<double> perplexity;  // exp(nll)
   std::string logits_hash;  // of every position's row, in order
   int64_t tokens = 0;
 };
 
 // Runs `tokens` as sequence 0 from an empty cache. `on_row`, if set, gets each position's logits [vocab] in order.
-// Errors: kInvalidArgument for fewer than two tokens or more than the context holds.
+// Errors: kInvalidArgument for no token or more than the context holds.
 Result<Evaluation> evaluate(model::Model& model, std::span<const int32_t> tokens,
                             const std::function<Status(int64_t position, std::span<const float>)>& on_row = {});
 

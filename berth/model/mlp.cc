@@ -59,8 +59,8 @@ void add_mlp(const ForwardState& pass, DeviceState& on, const sizing::WorkspaceL
 
 void activate_gated(const kernel::Context& context, const arch::MlpSpec& mlp, float* gate, int64_t gate_stride,
                     const float* up, int64_t up_stride, int64_t rows, int64_t inner) {
-  if (mlp.sparsity_icdf != 0)
-    kernel::sparsify(context, gate, gate_stride, static_cast<float>(mlp.sparsity_icdf), rows, inner);
+  if (mlp.sparsity_icdf)
+    kernel::sparsify(context, gate, gate_stride, static_cast<float>(*mlp.sparsity_icdf), rows, inner);
   if (mlp.activation == arch::Activation::kClampedSwiglu) {
     kernel::clamped_swiglu(context, gate, gate_stride, up, up_stride, static_cast<float>(mlp.swiglu_limit),
                            static_cast<float>(mlp.swiglu_alpha), rows, inner, gate, gate_stride);

@@ -86,7 +86,7 @@ void Model::State::make_rope_rows() {
       for (int64_t k = 0; k < ranges[i].rows; ++k) {
         const int64_t position = ranges[i].position + k;
         int64_t length = by_length ? std::max(prompt_lengths[i], position + 1) : 0;
-        if (by_length && long_list) length = std::max(length, rope.border() + 1);
+        if (rope.renews && long_list) length = std::max(length, rope.border() + 1);
         if (rope.length != length) {
           rope.inv_freq = kernel::inverse_frequencies(rope.parameters, length);
           rope.length = length;
@@ -323,7 +323,7 @@ Status Model::State::run_pass(std::span<const BatchItem> items, LogitsCallback o
 
 int64_t Model::State::long_border() const {
   for (const Rope& rope : ropes)
-    if (rope.parameters.scaling == kernel::RopeScaling::kLongRope) return rope.border();
+    if (rope.renews) return rope.border();
   return 0;
 }
 

@@ -320,6 +320,7 @@ void Model::State::resolve_ropes() {
     Rope rope;
     rope.parameters = rope_parameters(r);
     rope.attention_scaling = r.attention_scaling;
+    rope.renews = r.renews;
     ropes.push_back(std::move(rope));
     RopeRows values;
     values.cos.resize(static_cast<size_t>(max_rows * (r.rotary_dim / 2)));

@@ -23,6 +23,7 @@ struct Rope {
   double attention_scaling = 1;
   std::vector<float> inv_freq;
   int64_t length = -1;
+  bool renews = false;  // passing the border computes the sequence anew
   int64_t border() const {
     return parameters.scaling == kernel::RopeScaling::kDynamic ? parameters.max_position
                                                                : parameters.original_max_position;

@@ -117,6 +117,21 @@ class Stories260K(CommandTest):
             self.assertAlmostEqual(document["nll"], self.expected["perplexity"]["mean_nll"], delta=1e-4)
             self.assertAlmostEqual(document["perplexity"], math.exp(document["nll"]), delta=1e-9 * document["perplexity"])
 
+    def test_one_token_has_logits_and_predicts_nothing(self):
+        reference = read_safetensors(REAL / "stories260k/logits.safetensors")
+        prompt = self.expected["prompts"][0]
+        with tempfile.TemporaryDirectory() as folder:
+            ids, out = Path(folder) / "ids.json", Path(folder) / "logits.safetensors"
+            ids.write_text(json.dumps(prompt["ids"][:1]))
+            document = self.succeeds("eval", STORIES, "--tokens", ids, "--logits", out, "--json").json()
+            self.assertEqual((document["tokens"], document["nll"], document["perplexity"]), (1, None, None))
+            shape, found = read_safetensors(out)["logits"]
+            self.assertEqual(shape, [1, 512])
+            wanted = reference[f"{prompt['id']}.logits"][1][:512]
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(found, wanted)), 2e-4 * max(map(abs, wanted)))
+            ids.write_text("[]")
+            self.fails(2, "invalid_argument", "eval", STORIES, "--tokens", ids)
+
     def test_text_file_is_tokenized_first(self):
         with tempfile.TemporaryDirectory() as folder:
             text, ids = Path(folder) / "text.txt", Path(folder) / "ids.json"

@@ -51,8 +51,10 @@ void read_gemma(ConfigReader& config, Decoder& d) {
                               .tied = true,
                               .activation = "gelu_pytorch_tanh"};
   const TextConfig text = read_decoder(config, d, defaults);
-  d.activation = "gelu_pytorch_tanh";  // old files say "gelu" and mean this one; hidden_activation is not read
-  for (LayerSpec& layer : d.spec.layers) layer.mlp.activation = Activation::kGeluTanh;
+  if (text.activation == "gelu") {  // old files say so and mean the tanh form; hidden_activation is not read
+    d.activation = "gelu_pytorch_tanh";
+    for (LayerSpec& layer : d.spec.layers) layer.mlp.activation = Activation::kGeluTanh;
+  }
   set_biases(d, config.boolean("attention_bias", false));
   scale_embedding(d.spec);
   d.spec.ropes = {read_rope(config, {}, text.head_dim, text.max_position)};
@@ -112,10 +114,17 @@ void read_gemma3(ConfigReader& config, Decoder& d) {
   d.spec.final_softcap = config.number("final_logit_softcapping", 0, {0, 1e9, false});
   if (config.boolean("use_bidirectional_attention", false))
     d.spec.unsupported = "bidirectional attention (an embedding model, not one that generates)";
-  d.spec.ropes = {read_rope(config, {.theta = 1e6}, text.head_dim, text.max_position, "full_attention"),
-                  read_rope(config, {.theta = 1e4}, text.head_dim, text.max_position, "sliding_attention")};
+  d.spec.ropes = {
+      read_rope(config, {.theta = 1e6, .per_layer_type = true}, text.head_dim, text.max_position, "full_attention"),
+      read_rope(config, {.theta = 1e4, .per_layer_type = true}, text.head_dim, text.max_position, "sliding_attention")};
   d.rope_names = {"full_attention", "sliding_attention"};
   set_two_ropes(d.spec);
+}
+
+// The published wrapper computes its logits without the cap, whatever its text_config says.
+void read_gemma3_wrapper(ConfigReader& config, Decoder& d) {
+  read_gemma3(config, d);
+  d.spec.final_softcap = 0;
 }
 
 DecoderParts gemma_parts(const std::string& prefix) {
@@ -203,7 +212,7 @@ constexpr std::array<Family, 4> kFamilies{{
     {"gemma", "", kGemmaClass, read_gemma, build_gemma, kGemmaGguf, read_gguf_gemma1},
     {"gemma2", "", kGemma2Class, read_gemma2, build_gemma2, kGemma2Gguf, read_gguf_gemma2},
     {"gemma3_text", "", kGemma3TextClass, read_gemma3, build_gemma3_text, kGemma3Gguf, read_gguf_gemma3},
-    {"gemma3", "text_config", kGemma3Class, read_gemma3, build_gemma3},
+    {"gemma3", "text_config", kGemma3Class, read_gemma3_wrapper, build_gemma3},
 }};
 
 }  // namespace

@@ -66,7 +66,7 @@ void read_sparsity(ConfigReader& config, Decoder& d) {
     return;
   }
   for (size_t i = 0; i < layers; ++i)
-    d.spec.layers[i].mlp.sparsity_icdf = shares[i] > 0 ? inverse_normal_cdf(shares[i]) : 0;
+    if (shares[i] > 0) d.spec.layers[i].mlp.sparsity_icdf = inverse_normal_cdf(shares[i]);
 }
 
 // What every file of this model has, whatever it says.
@@ -114,8 +114,9 @@ void read_gemma3n(ConfigReader& config, Decoder& d) {
   d.spec.altup.active = static_cast<int32_t>(config.integer("altup_active_idx", 0, {0, d.spec.altup.inputs - 1}));
   d.spec.altup.correct_scale = config.boolean("altup_correct_scale", true);
   d.spec.altup.laurel_rank = static_cast<int32_t>(config.integer("laurel_rank", 64, kWidthRange));
-  d.spec.ropes = {read_rope(config, {.theta = 1e6}, text.head_dim, text.max_position, "full_attention"),
-                  read_rope(config, {.theta = 1e4}, text.head_dim, text.max_position, "sliding_attention")};
+  d.spec.ropes = {
+      read_rope(config, {.theta = 1e6, .per_layer_type = true}, text.head_dim, text.max_position, "full_attention"),
+      read_rope(config, {.theta = 1e4, .per_layer_type = true}, text.head_dim, text.max_position, "sliding_attention")};
   d.rope_names = {"full_attention", "sliding_attention"};
 }
 

@@ -20,6 +20,15 @@ void set_layers(Decoder& d, const MoeSpec& moe, bool bias, double limit, double 
   }
 }
 
+// What a config that is silent about its rope stands for.
+void yarn_of_the_class(RopeSpec& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  rope.factor = 32;
+  rope.original_max_position = 4096;
+  rope.truncate = false;
+  rope.attention_scaling = yarn_magnitude(rope.factor, 1);
+}
+
 void read_gpt_oss(ConfigReader& config, Decoder& d) {
   const TextDefaults defaults{.vocab = 201088,
                               .hidden = 2880,
@@ -32,6 +41,7 @@ void read_gpt_oss(ConfigReader& config, Decoder& d) {
                               .eps = 1e-5};
   const TextConfig text = read_decoder(config, d, defaults);
   d.spec.ropes = {read_rope(config, {.theta = 150000}, text.head_dim, text.max_position)};
+  if (!config.has("rope_parameters") && !config.has("rope_scaling")) yarn_of_the_class(d.spec.ropes[0]);
   const auto kinds = read_layer_kinds(
       config, text.layers, [](int64_t i) { return i % 2 == 0 ? AttentionKind::kSliding : AttentionKind::kFull; });
   set_windows(d.spec, kinds, read_window(config, 128));

@@ -1,5 +1,6 @@
 // arch/families/minimax.cc — MiniMax-M2 (one norm over all heads, sigmoid routing with a bias) and M3 (block-sparse
 // attention chosen by an indexer, clamped swiglu, a shared expert), in its published wrapper with a vision tower.
+#include <algorithm>
 #include <array>
 
 #include "berth/arch/families/moe.h"
@@ -91,15 +92,21 @@ void read_indexers(ConfigReader& config, Decoder& d) {
   const auto kinds = read_layer_kinds(config, static_cast<int64_t>(d.spec.layers.size()), [&](int64_t i) {
     return !flags.empty() && flags[static_cast<size_t>(i)] != 0 ? AttentionKind::kBlockSparse : AttentionKind::kFull;
   });
-  const auto number = [&](std::string_view key, std::string_view old_key, int64_t fallback) {
-    return static_cast<int32_t>(config.integer(key, old.integer(old_key, fallback, kPositionRange), kPositionRange));
+  const auto number = [&](std::string_view key, std::string_view old_key, int64_t fallback, int64_t least = 1) {
+    const format::IntRange range{least, kPositionRange.max};
+    return static_cast<int32_t>(config.integer(key, old.integer(old_key, fallback, range), range));
   };
   const int32_t heads = number("index_n_heads", "sparse_num_index_heads", 4);
   const int32_t head_dim = number("index_head_dim", "sparse_index_dim", 128);
   const int32_t block = number("index_block_size", "sparse_block_size", 128);
   const int32_t top_k = number("index_topk_blocks", "sparse_topk_blocks", 16);
-  const int32_t local = number("index_local_blocks", "sparse_local_block", 1);
+  const int32_t local = number("index_local_blocks", "sparse_local_block", 1, 0);
   config.fail_if(old.status());
+  const bool indexed = std::find(kinds.begin(), kinds.end(), AttentionKind::kBlockSparse) != kinds.end();
+  if (indexed && d.spec.layers[0].attention.heads % heads != 0)
+    config.fail(config.view().broken("num_attention_heads is no multiple of the indexer's number of heads"));
+  if (indexed && head_dim < d.spec.ropes[0].rotary_dim)
+    d.spec.unsupported = "indexer heads of fewer channels than turn with the position";
   for (size_t i = 0; i < kinds.size(); ++i) {
     AttentionSpec& a = d.spec.layers[i].attention;
     if (kinds[i] != AttentionKind::kBlockSparse) continue;

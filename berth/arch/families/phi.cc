@@ -104,7 +104,8 @@ void read_phi3(ConfigReader& config, Decoder& d) {
                               .max_position = 4096,
                               .eps = 1e-5};
   const TextConfig text = read_decoder(config, d, defaults);
-  d.spec.ropes = {read_rope(config, {.part = 1.0, .longrope_aliases = true}, text.head_dim, text.max_position)};
+  const RopeRules rope{.part = 1.0, .original_max_position = 4096, .longrope_renews = true, .longrope_aliases = true};
+  d.spec.ropes = {read_rope(config, rope, text.head_dim, text.max_position)};
   const auto kinds = read_layer_kinds(config, text.layers, [](int64_t) { return AttentionKind::kSliding; });
   set_windows(d.spec, kinds, read_window(config, 0));
   set_phi3_layers(d);

@@ -1,12 +1,14 @@
 // arch/families/qwen_next.cc — Qwen3-Next and Qwen3.5-MoE: three gated delta nets to one gated attention, every layer
 // with experts and a shared one. Norms are stored as offset from one, but the delta net's own. 3.5 comes in a wrapper
 // with a vision tower, its experts fused on disk and its delta net's projections apart.
+#include <algorithm>
 #include <array>
 
 #include "berth/arch/families/moe.h"
 #include "berth/arch/families/qwen_sparse.h"
 #include "berth/arch/families/tower_config.h"
 #include "berth/arch/rope.h"
+#include "berth/base/strings.h"
 
 namespace berth::arch {
 namespace {
@@ -22,6 +24,10 @@ void read_delta_net(ConfigReader& config, Decoder& d, double eps, bool fused) {
   const int64_t key_dim = config.integer("linear_key_head_dim", 128, kHeadRange);
   const int64_t value_dim = config.integer("linear_value_head_dim", 128, kHeadRange);
   const int64_t kernel = config.integer("linear_conv_kernel_dim", 4, {1, 1024});
+  // Its convolution is followed by the MLP's activation.
+  if (d.spec.layers[0].mlp.activation != Activation::kSilu &&
+      std::find(kinds.begin(), kinds.end(), AttentionKind::kDeltaNet) != kinds.end())
+    d.spec.unsupported = "a delta net with the activation " + quoted(d.activation);
   for (size_t i = 0; i < kinds.size(); ++i) {
     AttentionSpec& a = d.spec.layers[i].attention;
     a.kind = kinds[i];
