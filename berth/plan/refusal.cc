@@ -62,7 +62,7 @@ class Remedies {
     try_change({Change::Kind::kQuantizeExperts, 0, DType::kF16}, "fused experts quantized as well",
                "--quantize-experts");
     more_memory();
-    if (found_.size() < kEnough) every_accelerator();
+    if (!pinned_down_ || found_.size() < kEnough) every_accelerator();
     if (found_.size() < kEnough && !pinned_down_) more_accelerators();
     if (found_.size() < kEnough && !pinned_down_) without_pins();
     return std::move(found_);
@@ -77,7 +77,7 @@ class Remedies {
       spec.id = devices[d].id;
       const machine::DeviceBudget &x = base_.budgets[e], &y = base_.budgets[d];
       return spec == devices[d] && x.budget_bytes == y.budget_bytes && x.left_out == y.left_out &&
-             base_.machine->links.empty() && base_.rules.pins.empty() && !pinned_down_;
+             base_.machine->links.empty() && r_.pins.empty() && !pinned_down_;
     };
     for (const auto& [e, missing] : missing_)
       if (e == d || same(e)) return missing;

@@ -20,7 +20,8 @@ namespace berth::plan {
 namespace {
 
 constexpr std::string_view kStrategies[] = {"best", "auto", "balanced", "balanced_low_0", "sequential"};
-constexpr int64_t kBoundEffort = 20000;  // for the certificate of other strategies
+constexpr int64_t kBoundEffort = 20000;   // for the certificate of other strategies
+constexpr int64_t kScatterNodes = 50000;  // outside one run per accelerator: a tenth of a second
 
 bool is_under(std::string_view path, std::string_view ancestor) {
   return ancestor.empty() || path == ancestor || (path.starts_with(ancestor) && path[ancestor.size()] == '.');
@@ -144,10 +145,11 @@ std::optional<Placement> place_by(const std::string& strategy, const CostModel& 
 }
 
 BestResult searched(const PlanRequest& request, const CostModel& model, int64_t effort) {
-  if (request.memo == nullptr) return find_best(model, effort);
+  if (request.memo == nullptr) return find_best(model, effort, kScatterNodes);
   const auto known = request.memo->find(effort);
-  return known != request.memo->end() ? known->second
-                                      : request.memo->emplace(effort, find_best(model, effort)).first->second;
+  return known != request.memo->end()
+             ? known->second
+             : request.memo->emplace(effort, find_best(model, effort, kScatterNodes)).first->second;
 }
 
 }  // namespace

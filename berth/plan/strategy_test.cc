@@ -197,6 +197,33 @@ TEST(Refusal, NamesProofBytesAndRemediesThatWerePlanned) {
   EXPECT_FALSE(plan.error().hints.empty());
 }
 
+// Where single changes are few, others are found: no change of the model is on offer here.
+TEST(Refusal, HasTwoWaysOutOnEveryKindOfMachine) {
+  const Case machines[] = {model_case(ModelShape{}, {}, 4 * kGiB, 0), model_case(ModelShape{}, {4 * kGiB}, 4 * kGiB, 0),
+                           model_case(ModelShape{}, {2 * kGiB, 3 * kGiB}, 2 * kGiB, 0),
+                           model_case(ModelShape{}, {kGiB, kGiB, kGiB, kGiB, kGiB, kGiB, kGiB, kGiB}, kGiB, 0)};
+  for (const Case& c : machines) {
+    const auto plan = make_plan(request_for(c));
+    ASSERT_FALSE(plan.has_value());
+    const JsonDocument document = details_of(plan.error());
+    EXPECT_GE(document.root()["remedies"].size(), 2u) << plan.error().details_json;
+    EXPECT_GE(plan.error().hints.size(), 2u);
+    PlanRequest quick = request_for(c);
+    quick.explain_refusal = false;
+    EXPECT_EQ(make_plan(quick).error().code, ErrorCode::kDoesNotFit);
+  }
+}
+
+TEST(Refusal, SaysSoWhereNothingThatWasTriedHelps) {
+  Case c = model_case(ModelShape{}, {4 * kGiB}, 4 * kGiB, 0);
+  c.units.units[0].workspace_bytes = uint64_t{1} << 62;  // more than any size that is tried
+  const auto plan = make_plan(request_for(c));
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(details_of(plan.error()).root()["remedies"].size(), 0u) << plan.error().details_json;
+  ASSERT_EQ(plan.error().hints.size(), 1u);
+  EXPECT_NE(plan.error().hints[0].find("No change that was tried"), std::string::npos) << plan.error().hints[0];
+}
+
 TEST(Refusal, AUnitLargerThanAnyDeviceIsNamed) {
   ModelShape shape;
   shape.vocab_bytes = 12 * kGiB;

@@ -17,6 +17,8 @@ namespace berth::plan {
 namespace {
 
 constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improving one bound
+constexpr int kQuickPasses = 12;           // while only a first placement is wanted
+constexpr size_t kQuickCombinations = 9;   // of tables, likewise
 constexpr int64_t kStepsOfALabel = 128;    // steps of the search over runs that take as long as a label
 constexpr int kManyStates = 400;           // from here on the search over runs is tried before anything else
 constexpr size_t kWidths[] = {24, 400, SIZE_MAX};
@@ -127,6 +129,7 @@ class BestSearch {
     int64_t any = kNoWalk;
     bool machine_order = false;
     for (const auto& c : combinations.all) {
+      if (first_will_do_ && problems.size() == kQuickCombinations) break;
       auto space = SearchSpace::make(m_, c.tables, c.units);
       if (!space) continue;
       SubProblem p;
@@ -134,7 +137,7 @@ class BestSearch {
       const bool runs_first = combinations.all.size() == 1 && p.space->state_count() > kManyStates;
       if (!runs_first) improve_bound(p, combinations.all.size());
       Bound all(*p.space, false);
-      all.ascend(40, most_time_ + 1);
+      all.ascend(first_will_do_ ? kQuickPasses : 40, most_time_ + 1);
       any = std::min(any, all.value() > most_time_ ? kNoWalk : all.value());
       machine_order |= p.space->machine_order;
       problems.push_back(std::move(p));
@@ -179,7 +182,8 @@ class BestSearch {
     int64_t work = 1;
     for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
     work *= p.space->unit_count();
-    const int passes = static_cast<int>(std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(problems), 3, 40));
+    const int passes = static_cast<int>(
+        std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(problems), 3, first_will_do_ ? kQuickPasses : 40));
     p.bound = std::make_unique<Bound>(*p.space, true);
     p.bound->ascend(passes, most_time_ + 1);
     p.open_bound = std::max(p.open_bound, p.bound->value());
@@ -213,7 +217,7 @@ class BestSearch {
 
   // The exact search over runs: the answer, or a bound where what it leaves out matters.
   void join_runs(SubProblem& p, bool rounded) {
-    if (p.joined) return;
+    if (p.joined || spent_ >= 2 * effort_) return;  // each may take half the effort
     if (r_.placement && p.open_bound > r_.cost.time_ps) {
       p.solved = true;
       return;

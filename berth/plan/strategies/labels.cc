@@ -229,12 +229,8 @@ class LabelSearch {
 
   void keep_undominated(std::vector<Label>& labels) {
     // What decides most comparisons lies side by side; the rest is looked up where that ties.
-    struct Rank {
-      int64_t group, time_ps;
-      int32_t label;
-    };
-    std::vector<Rank> order;
-    order.reserve(labels.size());
+    std::vector<Rank>& order = ranks_;
+    order.clear();
     for (const Label& l : labels)
       order.push_back(
           {(static_cast<int64_t>(l.state) << 32) + l.caches, l.cost.time_ps, static_cast<int32_t>(order.size())});
@@ -246,8 +242,8 @@ class LabelSearch {
       return std::tuple(a.open.total(), a.cpu.total(), a.disk, x.label) <
              std::tuple(b.open.total(), b.cpu.total(), b.disk, y.label);
     });
-    std::vector<Label> kept;
-    kept.reserve(labels.size());
+    std::vector<Label>& kept = kept_;
+    kept.clear();
     size_t group = 0;
     int64_t least_open = 0, least_cpu = 0;
     for (const Rank& rank : order) {
@@ -294,8 +290,8 @@ class LabelSearch {
       result_.dropped_bound = std::min(result_.dropped_bound, labels[static_cast<size_t>(order[k])].bound);
     order.resize(width);
     std::sort(order.begin(), order.end());
-    std::vector<Label> kept;
-    kept.reserve(width);
+    std::vector<Label>& kept = kept_;
+    kept.clear();
     for (const int32_t k : order) kept.push_back(labels[static_cast<size_t>(k)]);
     labels.swap(kept);
   }
@@ -307,6 +303,13 @@ class LabelSearch {
   int64_t most_labels_;
   LabelResult result_;
   int64_t compared_ = 0;
+  // Room that is used again for every unit.
+  struct Rank {
+    int64_t group, time_ps;
+    int32_t label;
+  };
+  std::vector<Rank> ranks_;
+  std::vector<Label> kept_;
   std::map<CacheState, int32_t> cache_ids_;
   std::vector<CacheState> cache_states_;
 };

@@ -237,22 +237,21 @@ class RunSearch {
     const Key base = base_[example_[t]], out = out_[t], into = into_[t];
     to.clear();
     to.end = from.end;
+    // Without branches: what is above kNever stays so (the sum of all times is below 2^60), and is cut back to it.
     if (base < kNever)
-      for (size_t c = 0; c < from.end; ++c) {
-        const Key least = std::min(from.on[c] + out, from.off[c]);
-        to.off[c] = least < kNever ? least + base : kNever;
-      }
+      for (size_t c = 0; c < from.end; ++c)
+        to.off[c] = std::min(kNever, std::min(from.on[c] + out, from.off[c]) + base);
     for (size_t w = 0; w < steps_[t].size(); ++w) {
       const std::vector<int32_t>& step = steps_[t][w];
       const Key key = ways_[t][w].key;
-      for (size_t c = 0; c < from.end; ++c) {
-        if (step[c] < 0) break;
-        const Key least = std::min(from.on[c], from.off[c] < kNever ? from.off[c] + into : kNever);
-        if (least >= kNever) continue;
-        const auto into_sum = static_cast<size_t>(step[c]);
-        to.on[into_sum] = std::min(to.on[into_sum], least + key);
-        to.end = std::max(to.end, into_sum + 1);
+      size_t reached = from.end;  // sums from which this step leads anywhere
+      while (reached > 0 && step[reached - 1] < 0) --reached;
+      if (reached == 0) continue;
+      for (size_t c = 0; c < reached; ++c) {
+        Key& into_sum = to.on[static_cast<size_t>(step[c])];
+        into_sum = std::min(into_sum, std::min(from.on[c], from.off[c] + into) + key);
       }
+      to.end = std::max(to.end, static_cast<size_t>(step[reached - 1]) + 1);
     }
   }
 

@@ -47,11 +47,12 @@ class Scatter {
                        [](const Item& a, const Item& b) { return a.least > b.least; });
     rest_.assign(items_.size() + 1, 0);
     for (size_t k = items_.size(); k-- > 0;) rest_[k] = rest_[k + 1] + items_[k].least;
+    twins_.resize(devices);
     for (int d = 0; d < m_.device_count(); ++d)
       for (int e = 0; e < d; ++e)
         if (m_.device(d).usable && m_.device(e).usable && m_.device(d).accelerator && m_.device(e).accelerator &&
             interchangeable(m_, d, e) && same_choices(d, e))
-          twins_.emplace_back(e, d);
+          twins_[static_cast<size_t>(d)].push_back(e);
     last_reader_.assign(static_cast<size_t>(m_.unit_count()), -1);
     for (int i = 0; i < m_.unit_count(); ++i)
       if (m_.unit(i).kv_source >= 0) last_reader_[static_cast<size_t>(m_.unit(i).kv_source)] = i;
@@ -92,9 +93,9 @@ class Scatter {
 
   // An equal device with the same load comes earlier: nothing new here.
   bool is_repeat(int d) const {
-    for (const auto& [earlier, later] : twins_)
-      if (later == d && loads_[static_cast<size_t>(earlier)] == loads_[static_cast<size_t>(d)] &&
-          !holds_cache(earlier) && !holds_cache(d))
+    for (const int earlier : twins_[static_cast<size_t>(d)])
+      if (loads_[static_cast<size_t>(earlier)] == loads_[static_cast<size_t>(d)] && !holds_cache(earlier) &&
+          !holds_cache(d))
         return true;
     return false;
   }
@@ -120,10 +121,13 @@ class Scatter {
       for (const Choice& c : item.choices) {
         if ((c.place.compute == before) != staying) continue;
         if (!item.table && c.place.compute != before && is_repeat(c.place.compute)) continue;
-        const auto loads = loads_;
+        // All that put() changes: memory, computing device and host (which gathers and reads the disk).
+        const size_t touched[] = {static_cast<size_t>(c.place.memory), static_cast<size_t>(c.place.compute),
+                                  static_cast<size_t>(m_.cpu().value_or(c.place.memory))};
+        const Load before_put[] = {loads_[touched[0]], loads_[touched[1]], loads_[touched[2]]};
         const auto caches = caches_;
         if (put(item, c) && descend(at + 1)) return true;
-        loads_ = loads;
+        for (size_t k = 0; k < 3; ++k) loads_[touched[k]] = before_put[k];
         caches_ = caches;
         if (nodes_ >= most_nodes_) return false;
       }
@@ -190,7 +194,7 @@ class Scatter {
   bool found_ = false;
   std::vector<Item> items_;
   std::vector<int64_t> rest_;
-  std::vector<std::pair<int, int>> twins_;  // earlier, later
+  std::vector<std::vector<int>> twins_;  // by device: equal ones before it
   std::vector<int> last_reader_;
   std::vector<Load> loads_;
   std::vector<std::pair<int, int>> caches_;  // source unit, device that holds its cache
