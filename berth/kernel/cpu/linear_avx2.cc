@@ -13,7 +13,7 @@ RowsFn rows(quant::Codec codec, bool int8) { return int8 ? rows_int8_avx2(codec)
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec) : gemm_exact_avx2(codec); }
 // By InputLayout, then kGemmFromFourBits; measured with linear_bench at K = 4096: from here on the time per input is
 // below that of the rows loop.
-constexpr int64_t kGemmFrom[7] = {8, 8, 10, 6, 16, 10, 6};
+constexpr int64_t kGemmFrom[7] = {8, 10, 10, 6, 12, 10, 6};
 const int64_t* gemm_from() { return kGemmFrom; }
 }  // namespace
 

@@ -14,7 +14,7 @@ GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(code
 // By InputLayout, then kGemmFromFourBits: from here on the time per input is below that of the rows loop. Measured with
 // linear_bench at K = 4096 on Zen 5 and on an Intel server core, where decoding anew for every input costs more.
 constexpr int64_t kGemmFromAmd[7] = {16, 14, 10, 14, 14, 10, 16};
-constexpr int64_t kGemmFromIntel[7] = {16, 9, 7, 8, 5, 4, 16};
+constexpr int64_t kGemmFromIntel[7] = {16, 9, 7, 5, 5, 4, 16};
 const int64_t* gemm_from() { return __builtin_cpu_is("intel") ? kGemmFromIntel : kGemmFromAmd; }
 }  // namespace
 
