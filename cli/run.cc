@@ -37,12 +37,15 @@ class Run : public Command {
     }
     TRY(options_, engine::with_recorded_options(options_));
     TRY(auto opened, engine::open_model(model_, options_, out.log()));
+    // A broken tokenizer or prompt shows before the weights are read.
+    TRY(auto text, engine::read_text_parts(*opened.checkpoint));
+    TRY_STATUS(text.check(generation_, interactive));
     TRY(auto planned, engine::plan_model(opened, options_));
     for (const std::string& note : opened.notes) out.note(note);
     for (const std::string& note : planned.inputs.notes) out.note(note);
     if (report_) std::fputs(engine::plan_text(opened, planned, out.error_style()).c_str(), stderr);
     TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
-    TRY(auto generator, engine::Generator::create(*running));
+    TRY(auto generator, engine::Generator::create(*running, std::move(text)));
     if (interactive) return chat(out, *running, *generator);
     return once(out, *running, *generator);
   }

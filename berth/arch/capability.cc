@@ -127,6 +127,11 @@ constexpr std::array kMechanisms{
     Mechanism{"a projected embedding", true, [](const ModelSpec& s) { return s.embedding_dim > 0; }},
     Mechanism{"a norm of the embedding", true, [](const ModelSpec& s) { return s.embedding_norm.present(); }},
     Mechanism{"a bias of the head", true, [](const ModelSpec& s) { return s.head_bias; }},
+    Mechanism{"rope over more than 1024 channels of a head", false,
+              [](const ModelSpec& s) {
+                return std::any_of(s.ropes.begin(), s.ropes.end(),
+                                   [](const RopeSpec& r) { return r.rotary_dim > kMostRotaryDim; });
+              }},
 };
 
 }  // namespace

@@ -9,6 +9,9 @@
 
 namespace berth::arch {
 
+// The kernels turn no more channels of a head.
+inline constexpr int32_t kMostRotaryDim = 1024;
+
 // What of this model the engine lacks, in words ("gated delta net attention"); empty where it can run.
 std::string missing_mechanisms(const ModelSpec& spec);
 

@@ -37,39 +37,47 @@ Result<std::string> render_template(const std::string& model, std::string_view c
   return rendered;
 }
 
-Result<std::unique_ptr<Generator>> Generator::create(RunningModel& running) {
-  std::unique_ptr<Generator> g(new Generator(running));
-  const format::Checkpoint& checkpoint = *running.opened->checkpoint;
+Result<TextParts> read_text_parts(const format::Checkpoint& checkpoint) {
+  TextParts parts;
   auto tokenizer = make_tokenizer(checkpoint);
-  if (tokenizer) g->tokenizer_.emplace(*std::move(tokenizer));
-  else if (tokenizer.error().code == ErrorCode::kUnsupported) g->no_tokenizer_ = tokenizer.error();
+  if (tokenizer) parts.tokenizer.emplace(*std::move(tokenizer));
+  else if (tokenizer.error().code == ErrorCode::kUnsupported) parts.no_tokenizer = tokenizer.error();
   else return tokenizer.error();
-  TRY(g->chat_template_, checkpoint.chat_template());
-  TRY(g->defaults_, checkpoint.generation_config());
-  return g;
+  TRY(parts.chat_template, checkpoint.chat_template());
+  TRY(parts.defaults, checkpoint.generation_config());
+  return parts;
+}
+
+Result<std::unique_ptr<Generator>> Generator::create(RunningModel& running) {
+  TRY(TextParts text, read_text_parts(*running.opened->checkpoint));
+  return create(running, std::move(text));
+}
+
+Result<std::unique_ptr<Generator>> Generator::create(RunningModel& running, TextParts text) {
+  return std::unique_ptr<Generator>(new Generator(running, std::move(text)));
 }
 
 Result<generate::GenerateOptions> Generator::resolve(const GenerationOptions& o) const {
   generate::GenerateOptions out;
   out.max_new_tokens = o.max_new_tokens;
-  out.stop_strings = defaults_.stop_strings;
+  out.stop_strings = text_.defaults.stop_strings;
   out.stop_strings.insert(out.stop_strings.end(), o.stop.begin(), o.stop.end());
   if (!o.ignore_eos) {
-    for (const int64_t id : defaults_.eos_token_id) out.stop_tokens.push_back(static_cast<int32_t>(id));
-    if (tokenizer_) {
-      if (const auto eos = tokenizer_->eos_id()) out.stop_tokens.push_back(*eos);
-      for (const int32_t id : tokenizer_->end_ids()) out.stop_tokens.push_back(id);
+    for (const int64_t id : text_.defaults.eos_token_id) out.stop_tokens.push_back(static_cast<int32_t>(id));
+    if (text_.tokenizer) {
+      if (const auto eos = text_.tokenizer->eos_id()) out.stop_tokens.push_back(*eos);
+      for (const int32_t id : text_.tokenizer->end_ids()) out.stop_tokens.push_back(id);
     }
   }
   generate::SamplingOptions& s = out.sampling;
   const bool asked = o.temperature || o.top_k || o.top_p || o.min_p || o.seed;
-  s.sample = (asked && o.temperature != 0.0) || (o.sample && defaults_.samples());
+  s.sample = (asked && o.temperature != 0.0) || (o.sample && text_.defaults.samples());
   if (o.sample) {
-    s.temperature = defaults_.temperature.value_or(1.0);
-    s.top_k = defaults_.top_k.value_or(format::GenerationConfig::kDefaultTopK);
-    s.top_p = defaults_.top_p.value_or(1.0);
-    s.min_p = defaults_.min_p.value_or(0.0);
-    s.repetition_penalty = defaults_.repetition_penalty.value_or(1.0);
+    s.temperature = text_.defaults.temperature.value_or(1.0);
+    s.top_k = text_.defaults.top_k.value_or(format::GenerationConfig::kDefaultTopK);
+    s.top_p = text_.defaults.top_p.value_or(1.0);
+    s.min_p = text_.defaults.min_p.value_or(0.0);
+    s.repetition_penalty = text_.defaults.repetition_penalty.value_or(1.0);
   }
   if (o.temperature) s.temperature = *o.temperature;
   if (o.top_k) s.top_k = *o.top_k;
@@ -81,28 +89,39 @@ Result<generate::GenerateOptions> Generator::resolve(const GenerationOptions& o)
   return out;
 }
 
-Result<std::vector<int32_t>> Generator::render(const std::vector<Message>& messages) const {
-  if (no_tokenizer_) return *no_tokenizer_;
-  if (!chat_template_)
+Result<std::vector<int32_t>> TextParts::render(const std::vector<Message>& messages) const {
+  if (no_tokenizer) return *no_tokenizer;
+  if (!chat_template)
     return Error(ErrorCode::kUnsupported, "this model has no chat template", {"Prompt it without --chat: it continues your text."});
   JsonWriter json;
   json.begin_object().key("messages").begin_array();
   for (const Message& m : messages) json.begin_object().member("role", m.role).member("content", m.content).end_object();
   json.end_array().member("add_generation_prompt", true).end_object();
-  TRY(const std::string rendered, render_json(*chat_template_, json.str(), tokenizer_->special_tokens()));
+  TRY(const std::string rendered, render_json(*chat_template, json.str(), tokenizer->special_tokens()));
   // The template writes begin tokens itself.
-  return tokenizer_->encode(rendered, false);
+  return tokenizer->encode(rendered, false);
 }
 
-Result<std::vector<int32_t>> Generator::prompt_ids(const GenerationOptions& o) const {
+Status TextParts::check(const GenerationOptions& options, bool interactive) const {
+  if (!interactive) {
+    const auto ids = prompt_ids(options);
+    return ids ? Status() : Status(ids.error());
+  }
+  if (no_tokenizer) return *no_tokenizer;
+  if (!chat_template) return {};
+  const auto parsed = text::ChatTemplate::parse(*chat_template);
+  return parsed ? Status() : Status(parsed.error());
+}
+
+Result<std::vector<int32_t>> TextParts::prompt_ids(const GenerationOptions& o) const {
   if (!o.prompt_tokens.empty()) {
     if (!o.prompt.empty() || o.chat)
       return Error(ErrorCode::kInvalidArgument, "--prompt-tokens was given beside --prompt or --chat; a run has one prompt");
     return read_token_file(o.prompt_tokens);
   }
   if (!o.chat) {
-    if (no_tokenizer_) return *no_tokenizer_;
-    return tokenizer_->encode(o.prompt, true);
+    if (no_tokenizer) return *no_tokenizer;
+    return tokenizer->encode(o.prompt, true);
   }
   std::vector<Message> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
@@ -112,7 +131,7 @@ Result<std::vector<int32_t>> Generator::prompt_ids(const GenerationOptions& o) c
 
 Result<generate::GenerateResult> Generator::answer(const GenerationOptions& o, const generate::TextCallback& on_text) {
   TRY(const auto options, resolve(o));
-  TRY(const auto ids, prompt_ids(o));
+  TRY(const auto ids, text_.prompt_ids(o));
   return generate::generate(session_, ids, tokenizer(), options, on_text);
 }
 
@@ -121,7 +140,7 @@ Result<generate::GenerateResult> Generator::chat_turn(const std::string& user, c
   TRY(const auto options, resolve(o));
   if (conversation_.empty() && !o.system.empty()) conversation_.push_back({"system", o.system});
   conversation_.push_back({"user", user});
-  auto ids = render(conversation_);
+  auto ids = text_.render(conversation_);
   if (!ids) {
     conversation_.pop_back();
     return std::move(ids).error();

@@ -61,31 +61,42 @@ struct Message {
   std::string role, content;
 };
 
+// What turns texts into token ids and back; small files beside the weights. Read them before the weights: what is
+// broken or missing there shows at once.
+struct TextParts {
+  std::optional<text::Tokenizer> tokenizer;
+  std::optional<Error> no_tokenizer;  // why it is not there
+  std::optional<std::string> chat_template;
+  format::GenerationConfig defaults;
+
+  // Token ids of a prompt.
+  Result<std::vector<int32_t>> prompt_ids(const GenerationOptions& options) const;
+  Result<std::vector<int32_t>> render(const std::vector<Message>& messages) const;
+  // Whether a run with these options can begin: its prompt can be put into ids; for a chat, the template be read.
+  Status check(const GenerationOptions& options, bool interactive) const;
+};
+// Without a tokenizer only token ids can be prompts. Errors: a broken tokenizer or generation config.
+Result<TextParts> read_text_parts(const format::Checkpoint& checkpoint);
+
 class Generator {
  public:
-  // `running` must outlive it. Without a tokenizer only token ids can be prompts. Errors: a broken tokenizer or
-  // generation config.
+  // `running` must outlive it. Errors: as read_text_parts().
   static Result<std::unique_ptr<Generator>> create(RunningModel& running);
+  static Result<std::unique_ptr<Generator>> create(RunningModel& running, TextParts text);
 
   // One answer to one prompt (a chat turn of its own where options.chat).
   Result<generate::GenerateResult> answer(const GenerationOptions& options, const generate::TextCallback& on_text = {});
   // The next turn of a conversation.
   Result<generate::GenerateResult> chat_turn(const std::string& user, const GenerationOptions& options,
                                              const generate::TextCallback& on_text = {});
-  bool has_chat_template() const { return chat_template_.has_value(); }
-  const text::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  bool has_chat_template() const { return text_.chat_template.has_value(); }
+  const text::Tokenizer* tokenizer() const { return text_.tokenizer ? &*text_.tokenizer : nullptr; }
   // What the options come to: greedy or sampled with which values; for people.
   Result<generate::GenerateOptions> resolve(const GenerationOptions& options) const;
-  // Token ids of a prompt.
-  Result<std::vector<int32_t>> prompt_ids(const GenerationOptions& options) const;
 
  private:
-  explicit Generator(RunningModel& running) : session_(*running.model, 0) {}
-  Result<std::vector<int32_t>> render(const std::vector<Message>& messages) const;
-  std::optional<text::Tokenizer> tokenizer_;
-  std::optional<Error> no_tokenizer_;  // why it is not there
-  std::optional<std::string> chat_template_;
-  format::GenerationConfig defaults_;
+  Generator(RunningModel& running, TextParts text) : text_(std::move(text)), session_(*running.model, 0) {}
+  TextParts text_;
   generate::Session session_;
   std::vector<Message> conversation_;
 };

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "berth/base/json.h"
 
@@ -65,9 +65,9 @@ TEST(TemplateLimits, HostileTemplatesEndSoonWithAnError) {
       elifs,
   };
   for (const std::string& source : sources) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of the processor: a busy machine changes nothing
     const auto r = rendered(source);
-    const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_FALSE(r) << source.substr(0, 100);
     if (!r) {
       EXPECT_LT(r.error().message.size(), 1000u) << source.substr(0, 100);

@@ -36,7 +36,7 @@ bool depends_on_length(RopeScaling scaling);
 // cos and sin of one position: n = inv_freq.size() values each, times attention_scaling, rounded once.
 void rope_row(std::span<const float> inv_freq, int64_t position, double attention_scaling, float* cos, float* sin);
 
-inline constexpr int32_t kMaxRotaryDim = 1024;  // larger ones are refused when a model is opened
+inline constexpr int32_t kMaxRotaryDim = 1024;  // models with more cannot run (arch/capability.h)
 
 // Rotates x in place: [rows, heads, head_dim], row stride given; row r uses cos/sin + r * rotary_dim/2.
 void rope(const Context& context, float* x, int64_t x_stride, int64_t rows, int32_t heads, int32_t head_dim,

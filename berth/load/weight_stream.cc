@@ -63,6 +63,7 @@ struct WeightStream::State {
     size_t pool = 0;
     bool from_top = false;                           // set when its unit opens
     std::optional<std::vector<StreamPiece>> script;  // in which order it used its pieces the last time
+    size_t twin_mode = kNone, twin = kNone;          // the same part of the unit in another mode
   };
   struct Unit {  // opened and not closed
     int32_t unit = -1;
@@ -97,15 +98,23 @@ struct WeightStream::State {
   std::vector<Unit> open;
   std::vector<const float*> vectors;  // by tensor
   std::vector<StreamPiece> recording;
+  int64_t unexpected = 0;
   std::thread thread;
 
   std::vector<Stage>& stages() { return modes[mode]; }
   Stage& current() { return modes[mode][stage]; }
+  // What the stage is expected to use: as the last time, or before its first time as its twin did.
+  const std::vector<StreamPiece>* script_of(const Stage& s) const {
+    if (s.script) return &*s.script;
+    const Stage* twin = s.twin == kNone ? nullptr : &modes[s.twin_mode][s.twin];
+    return twin != nullptr && twin->script ? &*twin->script : nullptr;
+  }
   size_t end_request() const { return first_request + requests.size(); }
   const Request& request(size_t number) const { return requests[number - first_request]; }
   const HeldTensor& tensor(int32_t index) const { return parts.weights->tensor(index); }
 
   Status create();
+  void find_twins();
   // --- computing thread, with the lock
   void push(const StreamPiece& piece, size_t of_stage) { requests.push_back({piece, static_cast<uint32_t>(of_stage)}); }
   void announce();
@@ -151,10 +160,28 @@ Status WeightStream::State::create() {
     }
     modes.push_back(std::move(made));
   }
+  find_twins();
   vectors.resize(parts.tensor_count, nullptr);
   open.reserve(4);
   thread = std::thread([this] { fill_loop(); });
   return {};
+}
+
+// A unit's first stage in one mode is its first in every other, and so on.
+void WeightStream::State::find_twins() {
+  const auto number_in_unit = [](const std::vector<Stage>& list, size_t at) {
+    return std::count_if(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(at),
+                         [&](const Stage& s) { return s.what.unit == list[at].what.unit; });
+  };
+  for (size_t m = 0; m < modes.size(); ++m)
+    for (size_t i = 0; i < modes[m].size(); ++i)
+      for (size_t other = 0; other < modes.size(); ++other)
+        for (size_t j = 0; other != m && j < modes[other].size(); ++j) {
+          if (modes[other][j].what.unit != modes[m][i].what.unit) continue;
+          if (number_in_unit(modes[other], j) != number_in_unit(modes[m], i)) continue;
+          modes[m][i].twin_mode = other;
+          modes[m][i].twin = j;
+        }
 }
 
 Result<std::unique_ptr<WeightStream>> WeightStream::create(StreamParts parts) {
@@ -183,8 +210,9 @@ void WeightStream::State::announce() {
     const Stage& s = stages()[announced];
     if (s.what.opens && !vectors_announced) push({kVectors, 0, 0}, announced);
     vectors_announced = true;
-    if (s.what.routed || !s.script) return;
-    for (const StreamPiece& piece : *s.script) push(piece, announced);
+    const std::vector<StreamPiece>* script = script_of(s);
+    if (s.what.routed || script == nullptr) return;
+    for (const StreamPiece& piece : *script) push(piece, announced);
   }
 }
 
@@ -213,6 +241,7 @@ size_t WeightStream::State::use_next(std::unique_lock<std::mutex>& lock, const S
   const bool as_announced =
       next_use < end_request() && request(next_use).piece == piece && request(next_use).stage == stage;
   if (!as_announced) {
+    ++unexpected;
     drop_ahead(lock);
     push(piece, stage);
     // The rest of this stage is asked for piece by piece; announcing goes on after it.
@@ -331,6 +360,11 @@ void WeightStream::end(size_t stage) {
 Status WeightStream::status() const {
   const std::lock_guard lock(state_->mutex);
   return state_->failure;
+}
+
+int64_t WeightStream::unexpected() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->unexpected;
 }
 
 // --- the filling thread

@@ -7,8 +7,9 @@
 // from, the next one arrives. What goes from the disk to an accelerator passes through the host's staging buffer.
 //
 // The order of use is learned: the first pass through a stage asks for its pieces one by one, later passes find them
-// ahead. Routed stages (expert banks) say which experts they want when they know. Should a pass ask for another piece
-// than was announced, what lies ahead is dropped and the piece is brought at once: slower, never wrong.
+// ahead, and so does the first pass of another mode through the same unit. Routed stages (expert banks) say which
+// experts they want when they know. Should a pass ask for another piece than was announced, what lies ahead is dropped
+// and the piece is brought at once: slower, never wrong.
 //
 //     start(mode); for each stage: begin(stage); route(..)?; vector(t), acquire(t, ..).. ; end(stage); then status()
 //
@@ -83,6 +84,8 @@ class WeightStream {
   void end(size_t stage);
   // The first failure since start().
   Status status() const;
+  // Requests so far that were not announced, and so not brought ahead of use.
+  int64_t unexpected() const;
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "berth/arch/capability.h"
 #include "berth/base/strings.h"
 #include "berth/kernel/delta_net.h"
 #include "berth/kernel/double_math.h"
@@ -76,6 +77,8 @@ std::vector<float> alibi_slopes_of(int32_t heads) {
     slopes.push_back(static_cast<float>(kernel::pow_f64(start(2 * whole), i)));
   return slopes;
 }
+
+static_assert(arch::kMostRotaryDim == kernel::kMaxRotaryDim);
 
 // What the shapes of the kernels do not hold; "" where all is well.
 std::string beyond_limits(const arch::ModelSpec& m) {

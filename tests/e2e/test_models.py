@@ -158,6 +158,19 @@ class AnyClone(CommandTest):
             self.assertEqual(len({run["logits_hash"] for run in ran["runs"]}), 1)
             self.assertLessEqual({"plan", "logits_hash", "tokens", "peak"}, ran["runs"][0].keys())
 
+    def test_what_is_wrong_with_the_text_shows_before_weights_are_placed_or_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = Path(folder)
+            for name in ("config.json", "model.safetensors"):
+                (broken / name).symlink_to(STORIES / name)
+            ask = ("run", broken, "-p", "hi", "--max-memory", "cpu=1KB")  # fits nowhere
+            self.assertIn("tokenizer.json", self.fails(4, "unsupported", *ask)["message"])
+            (broken / "tokenizer.json").write_text("{")
+            self.assertIn("tokenizer.json", self.fails(4, "corrupt_data", *ask)["message"])
+            story = ("run", STORIES, "-p", "hi", "--max-memory", "cpu=1KB")
+            self.assertIn("chat template", self.fails(4, "unsupported", *story, "--chat")["message"])
+            self.fails(3, "does_not_fit", *story)
+
     def test_token_ids_are_a_prompt_and_need_no_tokenizer(self):
         text = self.succeeds("run", STORIES, "-p", "Once upon a time", "-n", "8", "--ignore-eos", "--json").json()
         (line,) = lines(self.succeeds("tokenize", STORIES, stdin='"Once upon a time"\n').out)

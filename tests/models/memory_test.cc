@@ -1,11 +1,13 @@
 // tests/models/memory_test.cc — promise P3: what was predicted is what is allocated, to the byte, and a device one byte
 // smaller than the prediction is refused before a weight is read.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
+#include "berth/base/bytes.h"
 #include "berth/engine/running.h"
 #include "placed_model.h"
 
@@ -83,6 +85,12 @@ TEST_P(PredictedMemory, IsAllocatedToTheByteAndNeverExceeded) {
         static_cast<unsigned long long>(touched), static_cast<unsigned long long>(usage.total.peak_bytes),
         static_cast<unsigned long long>(use->used()));
     placement.emulated_bytes.push_back(use->used());
+    const auto digits = [](uint64_t n) { return group_digits(n); };
+    expect_on_figures_page(
+        "memory", fmt::format("| {} | {} | {} | {} | {} | {} | {} |", GetParam().name, id,
+                              digits(usage[device::Tag::kWeights].used_bytes),
+                              digits(usage[device::Tag::kKv].used_bytes), digits(use->workspace_bytes),
+                              digits(usage[device::Tag::kWorkspace].used_bytes), digits(usage.total.peak_bytes)));
   }
   EXPECT_TRUE(place_model(path, placement, run_options(GetParam()))) << "exactly as much memory as predicted";
   for (size_t d = 0; d < 2; ++d) {

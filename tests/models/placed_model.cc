@@ -1,7 +1,10 @@
 // tests/models/placed_model.cc — see placed_model.h.
 #include "placed_model.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -71,6 +74,14 @@ const std::vector<std::string>& golden_models() {
 std::string shared_path(const std::string& name) {
   const char* shared = std::getenv("BERTH_SHARED");
   return std::string(shared != nullptr && *shared != 0 ? shared : BERTH_SOURCE_DIR "/../shared") + "/" + name;
+}
+
+void expect_on_figures_page(const std::string& table, const std::string& row) {
+  std::printf("[ page     ] %s: %s\n", table.c_str(), row.c_str());
+  const auto page = read_file(BERTH_SOURCE_DIR "/docs/figures.md", size_t{4} << 20);
+  ASSERT_TRUE(page) << page.error().message;
+  EXPECT_NE(page->find("\n" + row + "\n"), std::string::npos)
+      << "docs/figures.md lacks this row (tools/make_figures_page.py makes it anew): " << row;
 }
 
 TemporaryFolder::TemporaryFolder() {

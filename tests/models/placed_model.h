@@ -76,8 +76,11 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Folders of golden/models whose forward pass the engine has.
+// Folders of golden/models; all are run.
 const std::vector<std::string>& golden_models();
+
+// Fails where docs/figures.md lacks this row of a table, and prints it for tools/make_figures_page.py.
+void expect_on_figures_page(const std::string& table, const std::string& row);
 
 std::string shared_path(const std::string& name);  // BERTH_SHARED/name
 bool in_ci();                                      // CI=true: what is missing fails instead of being skipped
