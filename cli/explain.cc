@@ -1,4 +1,7 @@
 // cli/explain.cc — berth explain: why a module is where it is, and what any other device would make of it.
+#include <string>
+#include <vector>
+
 #include "berth/engine/plan_questions.h"
 #include "makers.h"
 
@@ -11,6 +14,7 @@ class Explain : public Command {
   std::string summary() const override { return "why a module is where it is, and what moving it would cost"; }
   std::string details() const override {
     return "PLAN is what `berth plan MODEL --json` wrote; the checkpoint is not needed. Without MODULE: the whole plan, drawn.\n"
+           "A module with up to 8 units below it (a layer) is explained unit by unit.\n"
            "Example: berth explain plan.json model.layers.3.mlp";
   }
   void declare(Arguments& app) override {
@@ -29,14 +33,22 @@ class Explain : public Command {
       return {};
     }
     TRY(const auto recorded, plan::recorded_request(document));
-    TRY(const auto explanation, plan::explain_module(recorded.request(), document.plan, module_));
-    if (out.json()) {
-      JsonWriter w(2);
-      plan::write_explanation(explanation, w);
-      out.print(w.take() + "\n");
-      return {};
+    // A module with a few units below it, such as a layer, is explained by each of them.
+    constexpr size_t kMostUnits = 8;
+    std::vector<std::string> modules = plan::units_below(document.plan, module_);
+    const bool several = modules.size() > 1 && modules.size() <= kMostUnits;
+    if (!several) modules = {module_};
+    JsonWriter w(2);
+    if (several) w.begin_object().member("module", module_).key("units").begin_array();
+    for (size_t k = 0; k < modules.size(); ++k) {
+      TRY(const auto explanation, plan::explain_module(recorded.request(), document.plan, modules[k]));
+      if (out.json())
+        plan::write_explanation(explanation, w);
+      else
+        out.print((k > 0 ? "\n" : "") + plan::explanation_text(explanation, style));
     }
-    out.print(plan::explanation_text(explanation, style));
+    if (several) w.end_array().end_object();
+    if (out.json()) out.print(w.take() + "\n");
     return {};
   }
 

@@ -71,6 +71,11 @@ class Plans(CommandTest):
             self.assertLessEqual({"device", "fits", "delta_bytes", "delta_decode_s"}, other.keys())
         self.assertIn("model.layers.1.mlp", self.succeeds("explain", plan, "model.layers.1.mlp").out)
         self.assertIn("layer", self.succeeds("explain", plan).out)
+        layer = self.succeeds("explain", plan, "model.layers.1", "--json").json()
+        self.assertEqual([u["unit"]["path"] for u in layer["units"]], ["model.layers.1.self_attn", "model.layers.1.mlp"])
+        text = self.succeeds("explain", plan, "model.layers.1").out
+        self.assertEqual(text.count("moved to"), 2)
+        self.assertIn("units are below it", self.fails(2, "invalid_argument", "explain", plan, "model.layers")["message"])
         self.assertIn("did you mean", self.fails(2, "invalid_argument", "explain", plan, "model.layers.1.mlq")["message"])
 
     def test_solve_is_proved_at_the_answer(self):

@@ -79,6 +79,17 @@ double seconds(int64_t ps) { return static_cast<double>(ps) / 1e12; }
 
 }  // namespace
 
+std::vector<std::string> units_below(const Plan& plan, std::string_view module) {
+  std::vector<std::string> out;
+  for (const PlacedUnit& unit : plan.units) {
+    const bool inside = std::any_of(unit.paths.begin(), unit.paths.end(),
+                                    [&](const std::string& path) { return is_under(module, path); });
+    if (unit.path == module || inside) return {};
+    if (!module.empty() && is_under(unit.path, module)) out.push_back(unit.path);
+  }
+  return out;
+}
+
 Result<Explanation> explain_module(const AssignRequest& r, const Plan& plan, std::string_view module) {
   TRY(size_t u, unit_of(plan, module));
   TRY(const Placement placement, placement_of(r, plan));

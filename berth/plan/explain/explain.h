@@ -38,6 +38,9 @@ struct Explanation {
 // the nearest; several units below it, naming them).
 Result<Explanation> explain_module(const AssignRequest& request, const Plan& plan, std::string_view module);
 
+// Paths of the units below `module` where that is none itself, nor inside one: a layer's attention and MLP.
+std::vector<std::string> units_below(const Plan& plan, std::string_view module);
+
 std::string explanation_text(const Explanation& explanation, const PictureStyle& style);
 void write_explanation(const Explanation& explanation, JsonWriter& out);
 
