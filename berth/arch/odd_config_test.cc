@@ -50,6 +50,16 @@ TEST(OddConfig, ScalingOfGemma3IsOfTheFullLayersAlone) {
   EXPECT_EQ(older->spec.ropes[0].scaling, RopeScaling::kDefault);
 }
 
+TEST(OddConfig, YarnOfOneOfTwoRopesAlwaysRounds) {
+  BERTH_NEED_SHARED(shared_folder() + "/golden/models/gemma3");
+  const Edit yarn{"\"rope_type\": \"linear\"",
+                  "\"rope_type\": \"yarn\", \"truncate\": false, \"original_max_position_embeddings\": 48"};
+  const auto d = edited("gemma3", {yarn});
+  ASSERT_TRUE(d) << d.error().message;
+  EXPECT_EQ(d->spec.ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_TRUE(d->spec.ropes[0].truncate);
+}
+
 TEST(OddConfig, TheGemma3ThatIsPublishedTurnsItsSlidingLayersPlainly) {
   const std::string path = shared_folder() + "/checkpoints/gemma-3-4b-it/config.json";
   BERTH_NEED_SHARED(path);

@@ -91,7 +91,7 @@ void scale(ConfigReader& config, const RopeParameters& p, RopeSpec& spec) {
 }
 
 // The set of a layer type, by the rules of the classes that keep two. A rope_scaling that says "type" instead of
-// "rope_type" scales nothing there.
+// "rope_type" scales nothing there, and yarn's "truncate" is looked for outside the sets: it always rounds.
 RopeParameters own_set(ConfigReader& config, const format::RopeConfig& read, std::string_view layer_type) {
   const bool sliding = layer_type == "sliding_attention";
   const std::string_view theta = sliding ? "rope_local_base_freq" : "rope_theta";
@@ -99,11 +99,13 @@ RopeParameters own_set(ConfigReader& config, const format::RopeConfig& read, std
   const auto found = read.by_layer_type.find(layer_type);
   if (config.has("rope_parameters")) {
     if (found != read.by_layer_type.end()) p = found->second;
+    p.truncate.reset();
     const ConfigReader own = config.nested("rope_parameters").nested(std::string(layer_type));
     if (own.has("rope_theta")) return p;
   } else if (!sliding) {
     p = found != read.by_layer_type.end() ? found->second : read.all;
     if (!config.nested("rope_scaling").has("rope_type")) p.rope_type = "default";
+    p.truncate.reset();
   }
   p.rope_theta.reset();
   if (config.has(theta)) p.rope_theta = config.number(theta, std::nullopt);

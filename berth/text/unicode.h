@@ -1,7 +1,8 @@
 // text/unicode.h — the character properties, case mappings and normal forms that tokenizers ask for, by utf8proc.
 //
-// Predicates mean what the `tokenizers` library means by them (Rust's char methods); texts are valid UTF-8.
-// Non-goals: segmentation by expressions (regex.h), Python's case rules (jinja/case.h), own tables.
+// Predicates mean what the `tokenizers` library means by them, newer characters left out that its older tables lack;
+// texts are valid UTF-8.
+// Non-goals: segmentation by expressions (regex.h), Python's case rules (jinja/case.h).
 #pragma once
 
 #include <string>
