@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improving one bound
 constexpr int kQuickPasses = 12;           // while only a first placement is wanted
 constexpr size_t kQuickCombinations = 9;   // of tables, likewise
+constexpr int64_t kQuickStates = 400;      // above: accelerators in machine order, likewise
 constexpr int64_t kStepsOfALabel = 128;    // steps of the search over runs that take as long as a label
 constexpr int kManyStates = 400;           // from here on the search over runs is tried before anything else
 constexpr size_t kWidths[] = {24, 400, SIZE_MAX};
@@ -130,7 +131,8 @@ class BestSearch {
     bool machine_order = false;
     for (const auto& c : combinations.all) {
       if (first_will_do_ && problems.size() == kQuickCombinations) break;
-      auto space = SearchSpace::make(m_, c.tables, c.units);
+      auto space =
+          SearchSpace::make(m_, c.tables, c.units, -1, first_will_do_ ? kQuickStates : SearchSpace::kMostStates);
       if (!space) continue;
       SubProblem p;
       p.space = std::make_unique<SearchSpace>(std::move(*space));

@@ -9,8 +9,7 @@
 namespace berth::plan {
 namespace {
 
-constexpr int kMostClasses = 8;    // distinct accelerators whose order is searched
-constexpr int kMostStates = 6000;  // states of the walk; above either, machine order
+constexpr int kMostClasses = 8;  // distinct accelerators whose order is searched; above, machine order
 
 }  // namespace
 
@@ -31,7 +30,8 @@ bool interchangeable(const CostModel& model, int a, int b) {
 }
 
 std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::vector<int16_t>& tables,
-                                             const std::vector<int16_t>& unit_memory, int single_device) {
+                                             const std::vector<int16_t>& unit_memory, int single_device,
+                                             int64_t most_states) {
   SearchSpace s;
   s.model = &model;
   s.tables = tables;
@@ -90,8 +90,8 @@ std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::
   s.class_count_ = static_cast<int>(s.places.size());
   int64_t states = s.class_count_ + 1;
   for (const PlaceClass& k : s.places)
-    states = std::min<int64_t>(states * static_cast<int64_t>(k.members.size() + 1), kMostStates + 1);
-  if (s.class_count_ > kMostClasses || states > kMostStates) {
+    states = std::min<int64_t>(states * static_cast<int64_t>(k.members.size() + 1), most_states + 1);
+  if (s.class_count_ > kMostClasses || states > most_states) {
     // Machine order: every device a class of its own.
     s.machine_order = true;
     s.places.clear();

@@ -59,7 +59,9 @@ class SearchSpace {
   // be stored in, -1 where free (tied heads). `single_device` forms a class of its own. Nothing where some unit has no
   // option left.
   static std::optional<SearchSpace> make(const CostModel& model, const std::vector<int16_t>& tables,
-                                         const std::vector<int16_t>& unit_memory, int single_device = -1);
+                                         const std::vector<int16_t>& unit_memory, int single_device = -1,
+                                         int64_t most_states = kMostStates);
+  static constexpr int64_t kMostStates = 6000;  // of the walk; above, machine order
 
   int unit_count() const { return static_cast<int>(units.size()); }
   int class_count() const { return class_count_; }  // of accelerators
