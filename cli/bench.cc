@@ -10,7 +10,9 @@ class Bench : public Command {
  public:
   std::string name() const override { return "bench"; }
   std::string summary() const override { return "prefill and decode tokens/s, and the share of the memory limit"; }
-  std::string details() const override { return "Example: berth bench MODEL -t 1,2 --numerics int8"; }
+  std::string details() const override {
+    return "Example: berth bench MODEL -t 1,2 --numerics int8; berth bench MODEL --load --load-in-4bit";
+  }
   void declare(Arguments& app) override {
     add_model(app, model_);
     app.add_option("-p,--prompt-tokens", bench_.prompt, "tokens of the prompt test; 0: none")->capture_default_str()->group("What is measured");
@@ -18,12 +20,14 @@ class Bench : public Command {
     app.add_option("-d,--depth", bench_.depth, "tokens already in the context when either test begins")->capture_default_str()->group("What is measured");
     app.add_option("-r,--repeats", bench_.repeats, "runs of each test")->capture_default_str()->group("What is measured");
     app.add_option("-t,--threads", threads_, "thread counts: 1,2")->delimiter(',')->group("What is measured");
+    app.add_flag("--load", load_, "instead: seconds and rates of loading, cold and warm, beside raw reads of the files")->group("What is measured");
     add_options(app, options_, "threads");
   }
   Status run(const Output& out) override {
     if (threads_.empty()) threads_.push_back(0);
     if (bench_.prompt < 0 || bench_.generate < 0 || bench_.depth < 0 || bench_.repeats < 1)
       return Error(ErrorCode::kInvalidArgument, "token counts must not be negative and repeats at least 1");
+    if (load_) return measure_load(out);
     if (options_.ctx_size == 0) options_.ctx_size = bench_.depth + std::max<int64_t>({bench_.prompt, bench_.generate, 1});
     std::vector<engine::BenchRow> rows;
     for (const int64_t threads : threads_) {
@@ -48,6 +52,20 @@ class Bench : public Command {
   }
 
  private:
+  Status measure_load(const Output& out) {
+    options_.threads = threads_.front();
+    TRY(const auto rows, engine::load_bench(model_, options_, {.repeats = bench_.repeats}, out.log()));
+    if (!out.json()) {
+      out.print(engine::load_bench_text(rows));
+      return {};
+    }
+    JsonWriter w(2);
+    engine::write_load_bench(rows, w);
+    out.print(w.take() + "\n");
+    return {};
+  }
+
+  bool load_ = false;
   std::string model_;
   engine::BenchOptions bench_;
   std::vector<int64_t> threads_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "berth/base/file_mapping.h"
 #include "berth/base/strings.h"
 #include "parser.h"
 
@@ -123,6 +124,7 @@ int Program::main(int argc, char** argv) {
   const Output out(common_);
   for (int i = 1; i < argc; ++i)
     if (std::string_view(argv[i]) == "--json") common_.json = true;  // also for errors of parsing
+  exit_on_mapping_fault(common_.json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "berth/base/read_once.h"
 #include "makers.h"
 
 namespace berth::cli {
@@ -45,6 +46,9 @@ class Run : public Command {
     for (const std::string& note : planned.inputs.notes) out.note(note);
     if (report_) std::fputs(engine::plan_text(opened, planned, out.error_style()).c_str(), stderr);
     TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
+    // What was not in the page cache has been read past it.
+    for (const File& file : opened.checkpoint->files())
+      if (is_cold(file)) cache_in_background(file);
     TRY(auto generator, engine::Generator::create(*running, std::move(text)));
     if (interactive) return chat(out, *running, *generator);
     return once(out, *running, *generator);

@@ -61,8 +61,9 @@ class ArenaState {
   ArenaState& operator=(const ArenaState&) = delete;
 
   Result<std::byte*> allocate(uint64_t bytes, Tag tag, size_t alignment);
+  Status count(uint64_t bytes, Tag tag);
   Status reserve(uint64_t bytes);
-  void release(std::byte* data, uint64_t bytes, Tag tag);
+  void release(std::byte* data, uint64_t bytes, Tag tag, bool elsewhere);
   void trim();
   void reset_peaks();
 
@@ -85,6 +86,8 @@ class ArenaState {
 
  private:
   // All of these with the mutex held.
+  Result<uint64_t> room_for(uint64_t bytes, Tag tag) const;  // as counted
+  void add(uint64_t size, Tag tag);
   std::byte* take(uint64_t size, size_t alignment);
   Status add_region(uint64_t least);
   void insert_free(std::byte* at, uint64_t size);
@@ -133,9 +136,7 @@ Result<std::byte*> ArenaState::allocate(uint64_t bytes, Tag tag, size_t alignmen
                  fmt::format("allocating on device {}: an alignment must be a power of two up to {}, found {}",
                              quoted(name_), kMaxAlignment, alignment));
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Rounding up cannot overflow once absurd requests are out of the way; they fit no budget anyway.
-  const uint64_t size = bytes > kMaxAllocation ? bytes : counted(bytes);
-  if (size > budget_ - usage_.total.used_bytes) return refusal(size, tag);
+  TRY(const uint64_t size, room_for(bytes, tag));
   alignment = std::max(alignment, granularity_);
   std::byte* at = take(size, alignment);
   if (at == nullptr) {
@@ -146,11 +147,29 @@ Result<std::byte*> ArenaState::allocate(uint64_t bytes, Tag tag, size_t alignmen
     at = take(size, alignment);
     CHECK(at != nullptr);
   }
+  add(size, tag);
+  return at;
+}
+
+Result<uint64_t> ArenaState::room_for(uint64_t bytes, Tag tag) const {
+  // Rounding up cannot overflow once absurd requests are out of the way; they fit no budget anyway.
+  const uint64_t size = bytes > kMaxAllocation ? bytes : counted(bytes);
+  if (size > budget_ - usage_.total.used_bytes) return refusal(size, tag);
+  return size;
+}
+
+void ArenaState::add(uint64_t size, Tag tag) {
   for (ArenaUsage::Count* count : {&usage_.tags[static_cast<size_t>(tag)], &usage_.total}) {
     count->used_bytes += size;
     count->peak_bytes = std::max(count->peak_bytes, count->used_bytes);
   }
-  return at;
+}
+
+Status ArenaState::count(uint64_t bytes, Tag tag) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TRY(const uint64_t size, room_for(bytes, tag));
+  add(size, tag);
+  return {};
 }
 
 Status ArenaState::reserve(uint64_t bytes) {
@@ -231,12 +250,12 @@ void ArenaState::insert_free(std::byte* at, uint64_t size) {
   free_by_size_.emplace(size, at);
 }
 
-void ArenaState::release(std::byte* data, uint64_t bytes, Tag tag) {
+void ArenaState::release(std::byte* data, uint64_t bytes, Tag tag, bool elsewhere) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t size = counted(bytes);
   usage_.tags[static_cast<size_t>(tag)].used_bytes -= size;
   usage_.total.used_bytes -= size;
-  insert_free(data, size);
+  if (!elsewhere) insert_free(data, size);
 }
 
 void ArenaState::give_back(std::byte* base, uint64_t size) {
@@ -277,7 +296,8 @@ Buffer::Buffer(Buffer&& other) noexcept
     : arena_(std::move(other.arena_)),
       data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),
-      tag_(other.tag_) {}
+      tag_(other.tag_),
+      elsewhere_(other.elsewhere_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
@@ -286,11 +306,12 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   size_bytes_ = std::exchange(other.size_bytes_, 0);
   tag_ = other.tag_;
+  elsewhere_ = other.elsewhere_;
   return *this;
 }
 
 void Buffer::reset() {
-  if (arena_) arena_->release(data_, size_bytes_, tag_);
+  if (arena_) arena_->release(data_, size_bytes_, tag_, elsewhere_);
   arena_.reset();
   data_ = nullptr;
   size_bytes_ = 0;
@@ -310,6 +331,18 @@ Result<Buffer> Arena::allocate(uint64_t bytes, Tag tag, size_t alignment) {
   TRY(buffer.data_, state_->allocate(bytes, tag, alignment));
   buffer.size_bytes_ = bytes;
   buffer.arena_ = state_;
+  return buffer;
+}
+
+Result<Buffer> Arena::count(std::byte* data, uint64_t bytes, Tag tag) {
+  Buffer buffer;
+  buffer.tag_ = tag;
+  if (bytes == 0) return buffer;
+  TRY_STATUS(state_->count(bytes, tag));
+  buffer.data_ = data;
+  buffer.size_bytes_ = bytes;
+  buffer.arena_ = state_;
+  buffer.elsewhere_ = true;
   return buffer;
 }
 

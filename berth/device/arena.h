@@ -80,6 +80,7 @@ class Buffer {
   std::byte* data_ = nullptr;
   uint64_t size_bytes_ = 0;
   Tag tag_ = Tag::kWorkspace;
+  bool elsewhere_ = false;  // counted only
 };
 
 class Arena {
@@ -100,6 +101,10 @@ class Arena {
   // "needed_bytes", "available_bytes", "missing_bytes", "budget_bytes"); kDevice where the system has no memory left;
   // kInvalidArgument for a bad alignment.
   Result<Buffer> allocate(uint64_t bytes, Tag tag, size_t alignment = kMinAlignment);
+
+  // Counts memory that lies elsewhere (a mapped file) as if it were allocated here: the same budget, tag and rounding.
+  // The buffer's data() is `data`; destroying it ends the counting and touches nothing. Errors: kDoesNotFit.
+  Result<Buffer> count(std::byte* data, uint64_t bytes, Tag tag);
 
   // Maps one region in which `bytes` (or what the budget has left, if less) lie in one piece, so that a load of known
   // size leaves no gaps. Counts nothing. Errors: kDevice as for allocate().

@@ -36,6 +36,7 @@ struct Options {
   bool llm_int8_has_fp16_weight = false;
   std::string bnb_4bit_compute_dtype = "float32";
   std::string bnb_4bit_quant_storage = "uint8";
+  bool no_mmap = false;
   // where they go
   std::string device_map = "best";
   std::string max_memory;
@@ -80,6 +81,7 @@ void visit_options(OptionsType& o, Visitor&& visit) {
   visit(OptionInfo{"llm-int8-has-fp16-weight", "", "", kWeights, "8-bit modules keep their 16-bit weights, as there"}, o.llm_int8_has_fp16_weight);
   visit(OptionInfo{"bnb-4bit-compute-dtype", "", "TYPE", kWeights, "recorded in checkpoints that are written: what the library computes in"}, o.bnb_4bit_compute_dtype);
   visit(OptionInfo{"bnb-4bit-quant-storage", "", "TYPE", kWeights, "the type under which packed bytes are written: uint8, int8, float16, bfloat16, float32, float64"}, o.bnb_4bit_quant_storage);
+  visit(OptionInfo{"no-mmap", "", "", kWeights, "copy weights that the cpu could use from the mapped checkpoint as they are: slower to start, and the files may change afterwards"}, o.no_mmap);
   visit(OptionInfo{"device-map", "", "MAP", kPlace, "best (= auto; with --compat auto = balanced), balanced, balanced_low_0, sequential, a device, a JSON file or inline JSON"}, o.device_map);
   visit(OptionInfo{"max-memory", "", "LIST", kPlace, "caps: 0=18GiB,1=10GiB,cpu=48GiB; accelerators not named are left out, 0 excludes"}, o.max_memory);
   visit(OptionInfo{"machine", "", "FILE", kPlace, "plan for the machine this JSON file describes (see: berth devices --json)"}, o.machine);

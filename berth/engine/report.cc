@@ -339,6 +339,17 @@ std::string bench_text(std::span<const BenchRow> rows) {
   return out;
 }
 
+void write_load_bench(std::span<const LoadBenchRow> rows, JsonWriter& w) {
+  w.begin_array();
+  for (const LoadBenchRow& r : rows)
+    w.begin_object().member("what", r.what).member("cold", r.cold).member("threads", r.threads).member("seconds", r.seconds)
+        .member("gb_per_s", r.gb_per_s).member("share", r.share).member("first_seconds", r.first_seconds)
+        .member("cpu_seconds", r.cpu_seconds).member("quantized_bytes", r.quantized_bytes)
+        .member("weights_bytes", r.weights_bytes).member("mapped_bytes", r.mapped_bytes)
+        .member("beyond_weights_bytes", r.beyond_weights_bytes).end_object();
+  w.end_array();
+}
+
 void write_bench(std::span<const BenchRow> rows, JsonWriter& w) {
   w.begin_array();
   for (const BenchRow& r : rows)

@@ -8,6 +8,7 @@
 
 #include "berth/base/json.h"
 #include "berth/engine/bench.h"
+#include "berth/engine/load_rates.h"
 #include "berth/engine/running.h"
 #include "berth/engine/verify.h"
 #include "berth/plan/device_map.h"
@@ -40,6 +41,7 @@ void write_inspect(const OpenedModel& model, JsonWriter& out);
 
 std::string bench_text(std::span<const BenchRow> rows);
 void write_bench(std::span<const BenchRow> rows, JsonWriter& out);
+void write_load_bench(std::span<const LoadBenchRow> rows, JsonWriter& out);
 
 void write_error(const Error& error, JsonWriter& out);
 void write_error_object(const Error& error, JsonWriter& out);  // the value of "error"

@@ -89,6 +89,7 @@ Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedMod
   request.pool = out->pool.get();
   request.quantize_from = opened.dtype;
   request.offload_folder = options.offload_folder;
+  request.map_files = !options.no_mmap;
   TRY(out->weights, load::load_weights(request, log));
   model::ModelParts parts;
   parts.spec = &opened.spec();

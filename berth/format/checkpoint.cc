@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "berth/base/read_once.h"
 #include "berth/base/bytes.h"
 #include "berth/base/json.h"
 #include "berth/base/strings.h"
@@ -59,7 +60,7 @@ Status Checkpoint::read(const TensorEntry& tensor, uint64_t offset, std::span<st
                                                           out.size(), offset, quoted(tensor.name), tensor.size_bytes));
   const File& file = files_[tensor.file];
   Status status = file.check_unchanged();
-  if (status) status = file.read_at(tensor.offset + offset, out);
+  if (status) status = read_once_at(file, tensor.offset + offset, out);
   if (!status) return status.error().with_context("reading tensor " + quoted(tensor.name));
   return {};
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "berth/kernel/dispatch.h"
 #include "berth/kernel/linear.h"
@@ -18,24 +19,20 @@ namespace {
 constexpr float kGap = -12345.678f;  // what strides leave between rows must stay untouched
 
 // y = W x for two jobs of one call: all rows with a bias, and a range of rows without.
-std::vector<float> run_linear(const Operations* operations, const Context& context, const Matrix& matrix,
+std::vector<float> run_linear(const Operations* operations, const Context& context, const quant::PackedMatrix& weight,
                               std::span<const float> x, std::span<const float> bias, int64_t m) {
-  const int64_t n = matrix.view.rows, k = matrix.view.cols;
+  const int64_t n = weight.rows, k = weight.cols;
   const int64_t y_stride = n + 3;
   std::vector<float> y(static_cast<size_t>(2 * m * y_stride), kGap);
   const int64_t begin = std::min<int64_t>(1, n - 1);
-  const LinearJob jobs[] = {{.weight = &matrix.view,
-                             .row_begin = 0,
-                             .row_count = n,
-                             .bias = bias.data(),
-                             .y = y.data(),
-                             .y_stride = y_stride},
-                            {.weight = &matrix.view,
-                             .row_begin = begin,
-                             .row_count = n - begin,
-                             .bias = nullptr,
-                             .y = y.data() + m * y_stride,
-                             .y_stride = y_stride}};
+  const LinearJob jobs[] = {
+      {.weight = &weight, .row_begin = 0, .row_count = n, .bias = bias.data(), .y = y.data(), .y_stride = y_stride},
+      {.weight = &weight,
+       .row_begin = begin,
+       .row_count = n - begin,
+       .bias = nullptr,
+       .y = y.data() + m * y_stride,
+       .y_stride = y_stride}};
   const int threads = context.pool == nullptr ? 1 : context.pool->size();
   const Aligned scratch(quant::linear_scratch_bytes(m, k, context.numerics == Numerics::kInt8, threads));
   const LinearInput input{.x = x.data(), .m = m, .k = k, .x_stride = k + 5};
@@ -86,7 +83,7 @@ void linear_parity(Numerics numerics) {
       const Matrix matrix(format, c.n, c.k, random);
       const std::vector<float> x = values(random, c.m * (c.k + 5), c.inputs);
       const std::vector<float> bias = values(random, c.n, Inputs::kPlain);
-      row.run = [&](const Context& context) { return run_linear(nullptr, context, matrix, x, bias, c.m); };
+      row.run = [&](const Context& context) { return run_linear(nullptr, context, matrix.view, x, bias, c.m); };
       parity.check(row, quant::format_text(format), numerics);
     }
   }
@@ -95,6 +92,74 @@ void linear_parity(Numerics numerics) {
 
 TEST(LinearParity, ExactEqualsTheReferenceOnEveryInstructionSet) { linear_parity(Numerics::kExact); }
 TEST(LinearParity, Int8EqualsTheReferenceOnEveryInstructionSet) { linear_parity(Numerics::kInt8); }
+
+// A matrix as a mapped GGUF file has it: rows of plain elements or of Q8_0 blocks, those of each head interleaved.
+struct InFile {
+  InFile(const Matrix& of, int32_t interleaved_rows)
+      : view{of.view.format, of.view.rows, of.view.cols}, memory(bytes_of(of) + 64) {
+    view.in_blocks = of.view.format.codec == quant::Codec::kQ8_0;
+    view.interleaved_rows = interleaved_rows;
+    std::byte* const base = memory.data() + 2;  // files align to 32 bytes; kernels must not need more than an element
+    view.planes[0] = base;
+    const auto row_bytes = static_cast<int64_t>((memory.span().size() - 64) / static_cast<size_t>(view.rows));
+    for (int64_t row = 0; row < view.rows; ++row) {
+      std::byte* to = base + view.stored_row(row) * row_bytes;
+      const std::byte* codes = of.view.planes[0] + row * (view.in_blocks ? view.cols : row_bytes);
+      if (!view.in_blocks) {
+        std::memcpy(to, codes, static_cast<size_t>(row_bytes));
+        continue;
+      }
+      for (int64_t b = 0; b < view.cols / 32; ++b) {
+        std::memcpy(to + b * quant::kQ8BlockBytes, of.view.scales<uint16_t>() + row * (view.cols / 32) + b, 2);
+        std::memcpy(to + b * quant::kQ8BlockBytes + 2, codes + b * 32, 32);
+      }
+    }
+  }
+  static size_t bytes_of(const Matrix& m) { return *quant::file_bytes(m.view.format, m.view.rows, m.view.cols); }
+  quant::PackedMatrix view;
+  Aligned memory;
+};
+
+TEST(LinearParity, MatricesInAMappedFileGiveTheBitsOfTheirPlanes) {
+  ThreadPool pool(2);
+  for (const quant::Codec codec : {quant::Codec::kQ8_0, quant::Codec::kBF16, quant::Codec::kF16}) {
+    for (const int64_t k : {32, 64, 96, 224, 256, 288, 576, 2560}) {
+      for (const int32_t head : {0, 6}) {
+        Random random(seed_of("in file") + static_cast<uint64_t>(k));
+        const int64_t n = 42;
+        const Matrix planes(quant::stored_format(codec), n, k, random);
+        const InFile in_file(planes, head);
+        const std::vector<float> bias = values(random, n, Inputs::kPlain);
+        std::vector<float> expected(static_cast<size_t>(k)), found(expected.size());
+        for (int64_t row = 0; row < n; ++row) {
+          quant::decode_row(planes.view, row, expected.data());
+          quant::decode_row(in_file.view, row, found.data());
+          size_t at = 0;
+          ASSERT_TRUE(same_bits(expected, found, &at)) << quant::codec_name(codec) << " row " << row;
+        }
+        for (const int64_t m : {1, 3, 7, 40}) {
+          const std::vector<float> x = values(random, m * (k + 5), m == 3 ? Inputs::kHard : Inputs::kPlain);
+          for (const Numerics numerics : {Numerics::kExact, Numerics::kInt8}) {
+            Context context;
+            context.numerics = numerics;
+            context.isa = Isa::kRef;
+            const std::vector<float> y = run_linear(nullptr, context, planes.view, x, bias, m);
+            for (const Isa isa : available_isas()) {
+              for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+                context.isa = isa;
+                context.pool = threads;
+                size_t at = 0;
+                EXPECT_TRUE(same_bits(y, run_linear(nullptr, context, in_file.view, x, bias, m), &at))
+                    << quant::codec_name(codec) << " k " << k << " head " << head << " m " << m << " on "
+                    << isa_name(isa) << ": differs at " << at;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
 
 TEST(LinearParity, FormatsWithoutInt8ModeRunAsInExact) {
   for (const quant::StoredFormat& format : formats()) {
@@ -105,8 +170,8 @@ TEST(LinearParity, FormatsWithoutInt8ModeRunAsInExact) {
                              bias = values(random, 9, Inputs::kPlain);
     for (const Isa isa : available_isas()) {
       size_t at = 0;
-      EXPECT_TRUE(same_bits(run_linear(nullptr, {isa, Numerics::kExact, nullptr}, matrix, x, bias, 2),
-                            run_linear(nullptr, {isa, Numerics::kInt8, nullptr}, matrix, x, bias, 2), &at))
+      EXPECT_TRUE(same_bits(run_linear(nullptr, {isa, Numerics::kExact, nullptr}, matrix.view, x, bias, 2),
+                            run_linear(nullptr, {isa, Numerics::kInt8, nullptr}, matrix.view, x, bias, 2), &at))
           << quant::format_text(format);
     }
   }
@@ -124,8 +189,8 @@ TEST(Reference, FmaByLibraryAndByInstructionAreTheSameBits) {
                                bias = values(random, 5, Inputs::kPlain);
       const Context context{Isa::kRef, numerics, nullptr};
       size_t at = 0;
-      EXPECT_TRUE(same_bits(run_linear(&plain, context, matrix, x, bias, 2),
-                            run_linear(&instruction, context, matrix, x, bias, 2), &at))
+      EXPECT_TRUE(same_bits(run_linear(&plain, context, matrix.view, x, bias, 2),
+                            run_linear(&instruction, context, matrix.view, x, bias, 2), &at))
           << quant::format_text(format) << " at " << at;
     }
   }
@@ -141,7 +206,7 @@ TEST(Reference, ExactLinearIsNearFloat64) {
     Random random(seed_of(quant::format_text(format)));
     const Matrix matrix(format, n, k, random);
     const std::vector<float> x = values(random, m * (k + 5), Inputs::kPlain), bias(static_cast<size_t>(n), 0.0f);
-    const std::vector<float> y = run_linear(nullptr, {}, matrix, x, bias, m);
+    const std::vector<float> y = run_linear(nullptr, {}, matrix.view, x, bias, m);
     double ours = 0, sequential = 0;
     for (int64_t r = 0; r < n; ++r) {
       std::vector<float> c(static_cast<size_t>(k)), w(static_cast<size_t>(k)), s(static_cast<size_t>(k) + 1),
@@ -180,7 +245,7 @@ TEST(Parity, SixteenLanesGiveAnotherHash) {
   const quant::StoredFormat format = quant::stored_format(quant::Codec::kF32);
   const Matrix matrix(format, 8, 576, random);
   const std::vector<float> x = values(random, 576 + 5, Inputs::kPlain), bias(8, 0.0f);
-  const std::vector<float> y = run_linear(nullptr, {}, matrix, x, bias, 1);
+  const std::vector<float> y = run_linear(nullptr, {}, matrix.view, x, bias, 1);
   const auto dot = [&](int64_t row, int lanes) {
     std::vector<float> a(static_cast<size_t>(lanes), 0.0f);
     for (int64_t i = 0; i < 576; ++i) {

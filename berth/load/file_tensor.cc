@@ -126,6 +126,12 @@ FileTensor FileTensor::in_image(File file, uint64_t offset, std::string name, co
   return out;
 }
 
+std::optional<FileTensor::Place> FileTensor::place(Plane plane) const {
+  const std::vector<Extent>& extents = extents_[static_cast<size_t>(plane)];
+  if (extents.size() != 1) return std::nullopt;
+  return Place{extents[0].file, extents[0].offset, extents[0].bytes};
+}
+
 Status FileTensor::read(Plane plane, uint64_t begin, std::span<std::byte> out) const {
   CHECK(!is_vector());
   if (plane == Plane::kNestedOffset && has_nested_offset_) {

@@ -41,6 +41,17 @@ class FileTensor {
   Status read_vector(std::span<float> out) const;
   bool is_vector() const { return vector_.has_value(); }
 
+  // Where a plane is, if it lies in one piece; nothing otherwise, and for the nested offset, which is a number of the
+  // checkpoint's texts.
+  struct Place {
+    const File* file = nullptr;
+    uint64_t offset = 0, bytes = 0;
+  };
+  std::optional<Place> place(quant::Plane plane) const;
+  std::optional<float> nested_offset() const {
+    return has_nested_offset_ ? std::optional(nested_offset_) : std::nullopt;
+  }
+
  private:
   struct Extent {  // bytes [begin, begin + bytes) of the plane are at `offset` of the file
     const File* file = nullptr;

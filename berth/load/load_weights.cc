@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
+#include "berth/base/read_once.h"
 #include "berth/base/strings.h"
 #include "berth/load/fill_matrix.h"
+#include "berth/load/gguf_view.h"
 #include "berth/load/offload_folder.h"
 #include "berth/load/row_reader.h"
 
@@ -56,6 +59,7 @@ class Loader {
     store_.tensors_.resize(tensors.size());
     std::vector<device::Device*> device_of(tensors.size(), nullptr);
     on_disk_.resize(tensors.size(), false);
+    mapped_.resize(tensors.size(), false);
     CHECK(r_.plan->units.size() == r_.units->units.size());
     for (size_t u = 0; u < r_.units->units.size(); ++u) {
       const std::string& name = r_.plan->units[u].device;
@@ -86,11 +90,16 @@ class Loader {
         continue;
       }
       CHECK(device_of[t] != nullptr);
+      store_.tensors_[t] = {{}, device_of[t], nullptr, static_cast<int32_t>(t), bank};
+      store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
+      if (r_.map_files && device_of[t] == &r_.devices->cpu()) {
+        TRY(const bool mapped, map_tensor(t));
+        if (mapped) continue;
+      }
       TRY(device::Buffer buffer, device_of[t]->arena().allocate(layout.total_bytes, device::Tag::kWeights));
       targets_[t] = quant::bind_planes(layout, buffer.data());
-      store_.tensors_[t] = {targets_[t], device_of[t], nullptr, static_cast<int32_t>(t), bank};
+      store_.tensors_[t].matrix = targets_[t];
       store_.buffers_.push_back(std::move(buffer));
-      store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
     }
     for (size_t t = 0; t < tensors.size(); ++t) {
       if (!tensors[t].tied_to) continue;
@@ -99,6 +108,134 @@ class Loader {
       aliases_.emplace_back(t, static_cast<size_t>(source->second));
       store_.tensors_[t] = store_.tensors_[static_cast<size_t>(source->second)];
       store_.index_[{tensors[t].role, tensors[t].layer}] = static_cast<int32_t>(t);
+    }
+    return {};
+  }
+
+  // As it was when first asked.
+  bool was_cold(const File& file) {
+    const auto known = cold_.find(&file);
+    return known != cold_.end() ? known->second : cold_.emplace(&file, is_cold(file)).first->second;
+  }
+
+  // Cold files are read into an image, past the page cache. What is not looked through (tables) needs a real mapping.
+  const FileMapping* mapping_of(const File& file, bool looked_through) {
+    const bool image = looked_through && was_cold(file);
+    for (const auto& mapping : store_.mappings_)
+      if (&mapping->file() == &file && mapping->is_image() == image) return mapping.get();
+    auto made = image ? FileMapping::create_image(file) : FileMapping::create(file);
+    if (!made) {
+      log_.debug(made.error().message + ": its weights are copied");
+      return nullptr;
+    }
+    store_.mappings_.push_back(*std::move(made));
+    return store_.mappings_.back().get();
+  }
+
+  const FileMapping* holding(const std::byte* at) const {
+    for (const auto& m : store_.mappings_)
+      if (at >= m->bytes().data() && at < m->bytes().data() + m->bytes().size()) return m.get();
+    return nullptr;
+  }
+
+  // How the units that hold a tensor, or are tied to it, use it.
+  struct Uses {
+    bool streamed = false;    // copied elsewhere, as planes
+    bool multiplied = false;  // more than rows gathered from it
+  };
+  Uses uses_of(size_t t) const {
+    Uses uses;
+    for (size_t u = 0; u < r_.units->units.size(); ++u) {
+      const plan::PlacedUnit& placed = r_.plan->units[u];
+      for (const int32_t i : r_.units->units[u].tensors) {
+        const auto& tied_to = r_.spec->tensors[static_cast<size_t>(i)].tied_to;
+        if (static_cast<size_t>(i) != t && (!tied_to || *tied_to != r_.spec->tensors[t].role)) continue;
+        uses.streamed |= placed.access == plan::Access::kStream || placed.access_prefill == plan::Access::kStream;
+        uses.multiplied |= placed.access != plan::Access::kGather;
+      }
+    }
+    return uses;
+  }
+
+  // The view of a tensor's bytes in the mapped checkpoint, where they are its planes, one piece each and aligned to
+  // their elements, or (GGUF) differ from them as PackedMatrix can say. Nothing: to be copied.
+  Result<std::optional<quant::PackedMatrix>> view_in_file(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const sizing::TensorStorage& storage = (*r_.storage)[t];
+    const auto none = std::optional<quant::PackedMatrix>();
+    if (spec.kind == TensorKind::kVector) return none;
+    quant::PackedMatrix matrix{storage.layout.format, storage.layout.rows, storage.layout.cols};
+    const Uses uses = uses_of(t);
+    if (!storage.in_file) {
+      if (uses.streamed) return none;
+      const auto as_is = gguf_view(*r_.checkpoint, spec, storage, !uses.multiplied);
+      if (!as_is) return none;
+      const FileMapping* const mapping = mapping_of(*as_is->at.file, uses.multiplied);
+      if (mapping == nullptr || as_is->at.offset + as_is->at.bytes > mapping->bytes().size()) return none;
+      matrix.planes[0] = mapping->bytes().data() + as_is->at.offset;
+      matrix.in_blocks = as_is->in_blocks;
+      matrix.interleaved_rows = as_is->interleaved_rows;
+      return std::optional(matrix);
+    }
+    TRY(const FileTensor in_file, FileTensor::in_checkpoint(*r_.checkpoint, spec, storage.layout));
+    for (int p = 0; p < quant::kPlaneCount; ++p) {
+      const auto plane = static_cast<Plane>(p);
+      const quant::PlaneLayout& layout = storage.layout.plane(plane);
+      if (layout.count == 0) continue;
+      if (const auto number = in_file.nested_offset(); plane == Plane::kNestedOffset && number) {
+        store_.numbers_.push_back(std::make_unique<float>(*number));
+        matrix.planes[static_cast<size_t>(p)] = reinterpret_cast<const std::byte*>(store_.numbers_.back().get());
+        continue;
+      }
+      const auto place = in_file.place(plane);
+      if (!place || place->offset % dtype_info(layout.dtype).block_bytes != 0) return none;
+      const FileMapping* const mapping = mapping_of(*place->file, uses.multiplied);
+      if (mapping == nullptr || place->offset + place->bytes > mapping->bytes().size()) return none;
+      matrix.planes[static_cast<size_t>(p)] = mapping->bytes().data() + place->offset;
+    }
+    return std::optional(matrix);
+  }
+
+  // False: to be copied.
+  Result<bool> map_tensor(size_t t) {
+    TRY(const auto matrix, view_in_file(t));
+    if (!matrix) return false;
+    const sizing::TensorStorage& storage = (*r_.storage)[t];
+    // Counted as if it were here; whatever the address, it is not written to.
+    TRY(device::Buffer counted, r_.devices->cpu().arena().count(const_cast<std::byte*>(matrix->planes[0]),
+                                                                storage.layout.total_bytes, device::Tag::kWeights));
+    store_.buffers_.push_back(std::move(counted));
+    store_.tensors_[t].matrix = *matrix;
+    const FileMapping* const from = holding(matrix->planes[0]);
+    if (from != nullptr && !from->is_image()) store_.mapped_bytes_ += storage.layout.total_bytes;
+    mapped_[t] = true;
+    return true;
+  }
+
+  // Brings a mapped tensor into memory and looks for NaN. Not a table of which rows are gathered: they come when they
+  // are wanted, and a NaN among them shows in the logits, which fail.
+  Status look_through(size_t t) {
+    if (!uses_of(t).multiplied) return {};
+    const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
+    for (int p = 0; p < quant::kPlaneCount; ++p) {
+      const auto plane = static_cast<Plane>(p);
+      const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(plane);
+      const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
+      if (begin == nullptr) continue;
+      const FileMapping* const from = holding(begin);
+      // Pieces of whole blocks: 32 elements are `per_32` bytes.
+      const uint64_t per_32 = matrix.in_blocks ? quant::kQ8BlockBytes : 32 * dtype_info(layout.dtype).block_bytes;
+      const uint64_t step = kMaxChunkBytes / per_32 * 32;
+      TRY_STATUS(for_pieces(*r_.pool, static_cast<int64_t>(ceil_div(layout.count, step)), staging_,
+                            [&](int64_t piece, Staging&) -> Status {
+                              const uint64_t first = static_cast<uint64_t>(piece) * step;
+                              const uint64_t count = std::min(step, layout.count - first);
+                              if (from != nullptr)
+                                TRY_STATUS(from->populate(
+                                    static_cast<uint64_t>(begin - from->bytes().data()) + first / 32 * per_32,
+                                    ceil_div<uint64_t>(count, 32) * per_32));
+                              return quant::check_finite(matrix, plane, first, count);
+                            }));
     }
     return {};
   }
@@ -126,7 +263,7 @@ class Loader {
 
   Status load_tensor(size_t t) {
     const TensorSpec& spec = r_.spec->tensors[t];
-    auto status = on_disk_[t] ? leave_on_disk(t) : load_planes_and_rows(t);
+    auto status = on_disk_[t] ? leave_on_disk(t) : mapped_[t] ? look_through(t) : load_planes_and_rows(t);
     if (!status) return status.error().with_context("loading tensor " + quoted(spec.name));
     return {};
   }
@@ -293,13 +430,19 @@ class Loader {
   const Log& log_;
   WeightStore store_;
   std::vector<quant::MutablePackedMatrix> targets_;
-  std::vector<bool> on_disk_;                       // by tensor
+  std::map<const File*, bool> cold_;
+  std::vector<bool> on_disk_, mapped_;              // by tensor
   std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
   std::optional<OffloadFolder> offload_;
   std::vector<Staging> staging_;
 };
 
 Result<WeightStore> load_weights(const LoadRequest& request, const Log& log) { return Loader(request, log).load(); }
+
+Status WeightStore::check_mapped() const {
+  for (const auto& mapping : mappings_) TRY_STATUS(mapping->check_unchanged());
+  return {};
+}
 
 const HeldTensor* WeightStore::find(arch::Role role, int32_t layer) const {
   const auto it = index_.find({role, layer});

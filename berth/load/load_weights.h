@@ -2,8 +2,9 @@
 // way.
 //
 // One pass, in parallel: a tensor's rows are produced in chunks of a few MiB as its recipe says, converted, and written
-// where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size; there
-// is never a mapping of the file and a copy of it.
+// where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size. What the
+// cpu keeps as the file has it is not copied but used from a mapping of the file (map_files): looked through once for
+// NaN, which also brings it into memory. There is never a mapping of a tensor and a copy of it.
 //
 // Start reading at: load_weights.
 #pragma once
@@ -32,6 +33,9 @@ struct LoadRequest {
   // What floats are rounded to before they are quantized (numerics of the result depend on it): the model's dtype.
   DType quantize_from = DType::kBF16;
   std::string offload_folder;  // "" = none
+  // Whether weights on the cpu may be used from a mapping of the checkpoint, which then must outlive the store (and see
+  // base/file_mapping.h about signals). Otherwise everything is copied; the same bits either way.
+  bool map_files = false;
 };
 
 // Errors: kInvalidArgument (an offload folder is needed), kDoesNotFit (an arena), kIo (short read, file changed, disk

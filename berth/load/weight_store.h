@@ -1,7 +1,8 @@
 // load/weight_store.h — the weights of a model where its plan put them, and how units get at them.
 //
-// One arena allocation per tensor on the device that stores it; aliases (tied heads) share. What computes elsewhere
-// than it is stored goes through a WeightStream (weight_stream.h).
+// One arena allocation per tensor on the device that stores it; aliases (tied heads) share. What the cpu stores and the
+// checkpoint has in the very form is not copied: its planes are in mappings of the files, counted in the arena all the
+// same. What computes elsewhere than it is stored goes through a WeightStream (weight_stream.h).
 //
 // Non-goals: reading files (load_weights.h). Start reading at: WeightStore.
 #pragma once
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "berth/arch/model_spec.h"
+#include "berth/base/file_mapping.h"
 #include "berth/device/device.h"
 #include "berth/load/file_tensor.h"
 #include "berth/quant/packed.h"
@@ -42,6 +44,10 @@ class WeightStore {
   const HeldTensor& tensor(int32_t index) const { return tensors_[static_cast<size_t>(index)]; }
   // Bytes of images in the offload folder: what the plan counts on the disk.
   uint64_t offloaded_bytes() const { return offloaded_bytes_; }
+  // Of the weights on the cpu, those that are used from a mapping of their file.
+  uint64_t mapped_bytes() const { return mapped_bytes_; }
+  // Whether mapped files still are what was loaded: to be asked after computing, before results are used.
+  Status check_mapped() const;
 
  private:
   friend class Loader;
@@ -49,6 +55,9 @@ class WeightStore {
   std::vector<device::Buffer> buffers_;  // owners
   std::vector<std::unique_ptr<FileTensor>> files_;
   uint64_t offloaded_bytes_ = 0;
+  std::vector<std::unique_ptr<FileMapping>> mappings_;
+  std::vector<std::unique_ptr<float>> numbers_;  // planes that are no bytes of a file
+  uint64_t mapped_bytes_ = 0;
   std::map<std::pair<arch::Role, int32_t>, int32_t> index_;
 };
 

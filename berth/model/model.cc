@@ -301,6 +301,7 @@ Status Model::State::run_pass(std::span<const BatchItem> items, LogitsCallback o
   parts.devices->set_decoding(mode == kDecode);
   if (mode == kDecode) ++decode_steps;
   Status status = run_chain(items, false);
+  if (status) status = parts.weights->check_mapped();  // before anybody sees logits
   if (status) status = head(items, on_logits);
   if (!status) {
     // A recurrent state has moved on and cannot go back: those sequences begin anew.

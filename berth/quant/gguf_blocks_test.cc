@@ -65,11 +65,19 @@ TEST(GgufBlocks, PackedRowsDecodeToTheSameValues) {
       // NaN scales are reported, but the planes are filled all the same.
       const Status packed = pack_rows(matrix, info->file_dtype, found->second.span(), 0, rows / per_row);
       if (!packed) EXPECT_EQ(packed.error().code, ErrorCode::kCorruptData) << packed.error().message;
+      // The file's rows where they are, as tables are gathered from.
+      PackedMatrix in_file{stored_format(info->codec), rows / per_row, cols};
+      in_file.planes[0] = found->second.span().data();
+      in_file.in_blocks = true;
       std::vector<float> expected(static_cast<size_t>(rows * file.block_elements)), row(static_cast<size_t>(cols));
+      std::vector<float> in_place(row.size());
       ASSERT_TRUE(decode_blocks(info->file_dtype, found->second.span(), expected));
       for (int64_t r = 0; r < rows / per_row; ++r) {
         decode_row(matrix, r, row.data());
+        decode_row(in_file, r, in_place.data());
         for (int64_t k = 0; k < cols; ++k) {
+          if (info->codec != Codec::kMXFP4)
+            ASSERT_TRUE(same_float(row[static_cast<size_t>(k)], in_place[static_cast<size_t>(k)])) << info->name;
           const float want = expected[static_cast<size_t>(r * cols + k)];
           // e8m0 255 is NaN to a codec (and refused), an exponent to gguf.
           const bool nan_scale = info->codec == Codec::kMXFP4 &&

@@ -20,6 +20,36 @@ Error no_conversion(const StoredFormat& format, DType dtype) {
 bool is_nan16(uint16_t bits, uint16_t infinity) { return (bits & 0x7FFFu) > infinity; }
 bool is_nan32(uint32_t bits) { return (bits & 0x7FFFFFFFu) > 0x7F800000u; }
 
+// Whether there may be a NaN among `n` elements of 2 or 4 bytes at each of p, p + far, p + 2 far, p + 3 far: magnitudes
+// above `infinity` make the difference negative. Four streams, since one does not keep memory busy; a loop that the
+// compiler makes vectors of.
+template <typename T>
+bool above(const std::byte* p, uint64_t far, uint64_t n, T infinity) {
+  constexpr T kMagnitude = static_cast<T>(static_cast<T>(~T{0}) >> 1);
+  constexpr uint64_t kBlock = 1024 / sizeof(T), kAhead = 2048;  // elements; bytes
+  T top = 0;
+  const auto looked = [&](uint64_t at) { return static_cast<T>(infinity - (load_le<T>(p + at) & kMagnitude)); };
+  for (uint64_t begin = 0; begin < n; begin += kBlock) {
+    const uint64_t end = std::min(n, begin + kBlock);
+    for (uint64_t at = begin * sizeof(T); at < end * sizeof(T); at += 64)
+      for (int stream = 0; stream < 4; ++stream)
+        __builtin_prefetch(p + at + static_cast<uint64_t>(stream) * far + kAhead);
+    for (uint64_t i = begin * sizeof(T); i < end * sizeof(T); i += sizeof(T))
+      top = static_cast<T>(top | looked(i) | looked(i + far) | looked(i + 2 * far) | looked(i + 3 * far));
+  }
+  return (top & static_cast<T>(~kMagnitude)) != 0;
+}
+
+bool may_have_nan(DType dtype, const std::byte* p, uint64_t n) {
+  if (dtype == DType::kF32) return above<uint32_t>(p, n, n / 4, 0x7F800000u);
+  if (dtype == DType::kF16) return above<uint16_t>(p, n / 2, n / 4, 0x7C00);
+  if (dtype == DType::kBF16) return above<uint16_t>(p, n / 2, n / 4, 0x7F80);
+  uint8_t top = 0;  // e4m3: 7F and FF
+  for (uint64_t i = 0; i < n; ++i)
+    top = static_cast<uint8_t>(top | static_cast<uint8_t>((std::to_integer<uint8_t>(p[i]) & 0x7Fu) + 1));
+  return (top & 0x80u) != 0;
+}
+
 // The index of the first NaN among `n` floats of `dtype` (F32, F16, BF16, F8_E4M3) at `p`, or n.
 uint64_t find_nan(DType dtype, const std::byte* p, uint64_t n) {
   const auto is_nan = [&](uint64_t i) {
@@ -34,28 +64,10 @@ uint64_t find_nan(DType dtype, const std::byte* p, uint64_t n) {
         return (std::to_integer<uint8_t>(p[i]) & 0x7Fu) == 0x7Fu;
     }
   };
-  // Whole chunks by a reduction that vectorizes; only a chunk with a NaN is walked.
-  constexpr uint64_t kChunk = 4096;
-  for (uint64_t begin = 0; begin < n; begin += kChunk) {
-    const uint64_t end = std::min(n, begin + kChunk);
-    uint32_t any = 0;
-    switch (dtype) {
-      case DType::kF32:
-        for (uint64_t i = begin; i < end; ++i) any |= is_nan32(load_le<uint32_t>(p + 4 * i));
-        break;
-      case DType::kF16:
-        for (uint64_t i = begin; i < end; ++i) any |= is_nan16(load_le<uint16_t>(p + 2 * i), 0x7C00);
-        break;
-      case DType::kBF16:
-        for (uint64_t i = begin; i < end; ++i) any |= is_nan16(load_le<uint16_t>(p + 2 * i), 0x7F80);
-        break;
-      default:
-        for (uint64_t i = begin; i < end; ++i) any |= (std::to_integer<uint32_t>(p[i]) & 0x7Fu) == 0x7Fu;
-    }
-    if (any == 0) continue;
-    for (uint64_t i = begin; i < end; ++i)
-      if (is_nan(i)) return i;
-  }
+  // Whole quarters first; only where one may be, and what is left over, are walked.
+  const uint64_t quarters = n / 4 * 4;
+  for (uint64_t i = may_have_nan(dtype, p, quarters) ? 0 : quarters; i < n; ++i)
+    if (is_nan(i)) return i;
   return n;
 }
 
@@ -81,12 +93,12 @@ void convert_floats(DType from, const std::byte* in, DType to, std::byte* out, u
   }
 }
 
-std::string position(const MutablePackedMatrix& matrix, uint64_t element) {
+std::string position(const PackedMatrix& matrix, uint64_t element) {
   const auto cols = static_cast<uint64_t>(matrix.cols);
   return "row " + std::to_string(element / cols) + ", column " + std::to_string(element % cols);
 }
 
-Error nan_weight(const MutablePackedMatrix& matrix, uint64_t element) {
+Error nan_weight(const PackedMatrix& matrix, uint64_t element) {
   return Error(ErrorCode::kCorruptData, "expected finite weights, found NaN at " + position(matrix, element));
 }
 
@@ -96,7 +108,7 @@ void swap_nibbles(const std::byte* in, std::byte* out, uint64_t n) {
 }
 
 // A scale that is NaN or infinite may make a NaN of a code: such rows are decoded to see.
-Status check_rows(const MutablePackedMatrix& matrix, int64_t row_begin, int64_t row_count) {
+Status check_rows(const PackedMatrix& matrix, int64_t row_begin, int64_t row_count) {
   const CodecInfo& info = codec_info(matrix.format.codec);
   const RowBlocks blocks = row_blocks(matrix, row_begin);
   std::vector<float> s(static_cast<size_t>(blocks.count)), m(info.has_min ? s.size() : 0), values;
@@ -113,6 +125,19 @@ Status check_rows(const MutablePackedMatrix& matrix, int64_t row_begin, int64_t 
         return nan_weight(matrix, static_cast<uint64_t>(row * matrix.cols) + k);
       }
     }
+  }
+  return {};
+}
+
+// Blocks where a file has them, counted as they lie: one whose d is NaN or infinite, with a code that makes it NaN.
+Status check_blocks(const PackedMatrix& matrix, uint64_t first, uint64_t count) {
+  const std::byte* at = matrix.planes[0] + first / 32 * kQ8BlockBytes;
+  for (uint64_t b = 0; b < count / 32; ++b, at += kQ8BlockBytes) {
+    const auto d = load_le<uint16_t>(at);
+    if ((d & 0x7C00u) != 0x7C00u) continue;
+    for (uint64_t k = 0; k < 32; ++k)
+      if (is_nan16(d, 0x7C00) || std::to_integer<uint8_t>(at[2 + k]) == 0)
+        return nan_weight(matrix, first + 32 * b + k);
   }
   return {};
 }
@@ -172,6 +197,24 @@ Status pack_rows(const MutablePackedMatrix& matrix, DType dtype, std::span<const
     std::memcpy(codes + first, rows.data(), n);
   }
   return {};
+}
+
+Status check_finite(const PackedMatrix& matrix, Plane plane, uint64_t first, uint64_t count) {
+  TRY(const PackedLayout layout, packed_layout(matrix.format, matrix.rows, matrix.cols));
+  const PlaneLayout& of = layout.plane(plane);
+  if (first > of.count || count > of.count - first)
+    return Error(ErrorCode::kInvalidArgument, "looking at elements up to " + std::to_string(first + count) + " of " +
+                                                  std::to_string(of.count) + " of the " +
+                                                  std::string(plane_name(plane)) + ": there are no such");
+  if (matrix.in_blocks) return check_blocks(matrix, first, count);
+  if (!is_wide_float(of.dtype) && of.dtype != DType::kF8E4M3) return {};
+  const std::byte* const at = matrix.plane<std::byte>(plane) + first * dtype_info(of.dtype).block_bytes;
+  const uint64_t i = find_nan(of.dtype, at, count);
+  if (i == count) return {};
+  if (plane == Plane::kCodes) return nan_weight(matrix, first + i);
+  return Error(ErrorCode::kCorruptData,
+               "looking at the " + std::string(plane_name(plane)) + " of a " + format_text(matrix.format) +
+                   " matrix: expected finite values, found NaN at index " + std::to_string(first + i));
 }
 
 Status pack_plane(const MutablePackedMatrix& matrix, Plane plane, DType dtype, std::span<const std::byte> bytes,

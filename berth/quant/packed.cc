@@ -7,6 +7,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/quant/codecs/codecs.h"
+#include "berth/quant/gguf_blocks.h"
 #include "berth/tensor/shape.h"
 
 namespace berth::quant {
@@ -19,8 +20,13 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 48;  // so that no byte count b
 template <typename F>
 void for_each_code(const PackedMatrix& matrix, int64_t row, F&& f) {
   const CodecInfo& info = codec_info(matrix.format.codec);
-  const int64_t begin = row * matrix.cols;
+  const int64_t begin = matrix.stored_row(row) * matrix.cols;
   const uint8_t* codes = matrix.codes();
+  if (matrix.in_blocks) {
+    codes += begin / 32 * kQ8BlockBytes;
+    for (int64_t k = 0; k < matrix.cols; ++k) f(k, static_cast<uint32_t>(codes[k / 32 * kQ8BlockBytes + 2 + k % 32]));
+    return;
+  }
   if (info.code_bits == 8) {
     for (int64_t k = 0; k < matrix.cols; ++k) f(k, static_cast<uint32_t>(codes[begin + k]));
     return;
@@ -75,7 +81,7 @@ Result<PackedLayout> packed_layout(const StoredFormat& format, int64_t rows, int
 }
 
 MutablePackedMatrix::operator PackedMatrix() const {
-  PackedMatrix view{format, rows, cols, {}};
+  PackedMatrix view{format, rows, cols};
   std::copy(planes.begin(), planes.end(), view.planes.begin());
   return view;
 }
@@ -106,7 +112,7 @@ RowBlocks row_blocks(const PackedMatrix& matrix, int64_t row) {
 void row_codes(const PackedMatrix& matrix, int64_t row, float* c) {
   const CodecInfo& info = codec_info(matrix.format.codec);
   const auto n = static_cast<size_t>(matrix.cols);
-  const size_t begin = static_cast<size_t>(row) * n;
+  const size_t begin = static_cast<size_t>(matrix.stored_row(row)) * n;
   switch (info.code_kind) {
     case CodeKind::kFloat:
       if (info.codec == Codec::kF32) {
@@ -119,7 +125,7 @@ void row_codes(const PackedMatrix& matrix, int64_t row, float* c) {
       }
       return;
     case CodeKind::kSigned:
-      for (size_t k = 0; k < n; ++k) c[k] = static_cast<float>(matrix.plane<int8_t>(Plane::kCodes)[begin + k]);
+      for_each_code(matrix, row, [&](int64_t k, uint32_t q) { c[k] = static_cast<float>(static_cast<int8_t>(q)); });
       return;
     case CodeKind::kE4M3:
       for (size_t k = 0; k < n; ++k) c[k] = e4m3_to_f32(matrix.codes()[begin + k]);
@@ -146,11 +152,22 @@ void row_int8_codes(const PackedMatrix& matrix, int64_t row, int8_t* c) {
 
 void row_scales(const PackedMatrix& matrix, int64_t row, float* s, float* m) {
   const CodecInfo& info = codec_info(matrix.format.codec);
-  if (info.row_scales != nullptr && matrix.cols > 0) info.row_scales(matrix, row, s, m);
+  if (matrix.in_blocks) {
+    const std::byte* at = matrix.planes[0] + matrix.stored_row(row) * matrix.cols / 32 * kQ8BlockBytes;
+    for (int64_t b = 0; b < matrix.cols / 32; ++b) s[b] = f16_to_f32(load_le<uint16_t>(at + b * kQ8BlockBytes));
+    return;
+  }
+  if (info.row_scales != nullptr && matrix.cols > 0) info.row_scales(matrix, matrix.stored_row(row), s, m);
 }
 
 void decode_row(const PackedMatrix& matrix, int64_t row, float* out) {
   const CodecInfo& info = codec_info(matrix.format.codec);
+  if (matrix.in_blocks) {
+    const auto n = static_cast<uint64_t>(matrix.cols), bytes = dtype_bytes(info.file_dtype, n).value_or(0);
+    const std::byte* const at = matrix.planes[0] + static_cast<uint64_t>(matrix.stored_row(row)) * bytes;
+    CHECK(decode_blocks(info.file_dtype, {at, bytes}, {out, n}).has_value());
+    return;
+  }
   row_codes(matrix, row, out);
   if (info.scaling == Scaling::kNone || matrix.cols == 0) return;
   const RowBlocks blocks = row_blocks(matrix, row);

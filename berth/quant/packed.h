@@ -71,10 +71,25 @@ struct PackedLayout {
 Result<PackedLayout> packed_layout(const StoredFormat& format, int64_t rows, int64_t cols);
 
 // A view of a packed matrix; does not own. Planes a codec does not have are null.
+//
+// The last two members are for weights that are used from a mapped GGUF file as they are there (load/): nothing else
+// makes such views, and only what reads rows by number (below, and kernels) takes them.
 struct PackedMatrix {
   StoredFormat format;
   int64_t rows = 0, cols = 0;
   std::array<const std::byte*, kPlaneCount> planes{};
+  // Q8_0: the plane of codes is the file's rows of blocks (fp16 d, 32 codes: 34 bytes); there is no plane of scales.
+  bool in_blocks = false;
+  // Not 0: rows of each head of so many rows lie interleaved, row i of its first half before row i of its second
+  // (llama's q and k in GGUF).
+  int32_t interleaved_rows = 0;
+
+  // Where row `row` lies, in rows.
+  int64_t stored_row(int64_t row) const {
+    if (interleaved_rows == 0) return row;
+    const int64_t half = interleaved_rows / 2, at = row % interleaved_rows;
+    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+  }
 
   template <typename T>
   const T* plane(Plane p) const {
@@ -140,6 +155,14 @@ Result<uint64_t> file_row_bytes(const StoredFormat& format, DType dtype, int64_t
 // range), kUnsupported (no such conversion), kCorruptData (a NaN weight: row and column named).
 Status pack_rows(const MutablePackedMatrix& matrix, DType dtype, std::span<const std::byte> rows, int64_t row_begin,
                  int64_t row_count);
+
+// Bytes of a Q8_0 block: in files, and where in_blocks.
+inline constexpr int64_t kQ8BlockBytes = 34;
+
+// Looks for what pack_rows and pack_plane refuse in elements [first, first + count) of a plane that is already where it
+// stays (a mapped file): kCorruptData naming a NaN weight's row and column, or a NaN scale's plane and index. Elements
+// are counted as they lie; in_blocks: whole rows of codes.
+Status check_finite(const PackedMatrix& matrix, Plane plane, uint64_t first, uint64_t count);
 
 // Puts elements [first, first + n) of a tensor that is one plane (bitsandbytes packed bytes and absmax, SCB,
 // weight_scale_inv, mxfp4 scales...) into it; `n` follows from bytes and dtype. Floats of another width are widened

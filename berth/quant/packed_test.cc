@@ -264,6 +264,39 @@ TEST(PackRows, FindsNaNScalesInBlocks) {
   EXPECT_EQ(bad.error().message, "expected finite weights, found NaN at row 1, column 32");
 }
 
+// What is already where it stays is refused for the same weights as what is packed.
+TEST(CheckFinite, FindsNaNInPlanesAndInBlocks) {
+  std::vector<uint16_t> rows(64 * 96, 0x3F80);
+  PackedMatrix bf16{stored_format(Codec::kBF16), 64, 96};
+  bf16.planes[0] = reinterpret_cast<const std::byte*>(rows.data());
+  EXPECT_TRUE(check_finite(bf16, Plane::kCodes, 0, rows.size()));
+  rows[5 * 96 + 7] = 0xFF80;  // an infinity is a weight
+  EXPECT_TRUE(check_finite(bf16, Plane::kCodes, 0, rows.size()));
+  rows[63 * 96 + 95] = 0xFF81;
+  EXPECT_TRUE(check_finite(bf16, Plane::kCodes, 0, rows.size() - 1));
+  const Status nan = check_finite(bf16, Plane::kCodes, 4096, rows.size() - 4096);
+  ASSERT_FALSE(nan);
+  EXPECT_EQ(nan.error().code, ErrorCode::kCorruptData);
+  EXPECT_NE(nan.error().message.find("row 63, column 95"), std::string::npos) << nan.error().message;
+  EXPECT_FALSE(check_finite(bf16, Plane::kCodes, 0, rows.size() + 1));
+
+  std::vector<uint8_t> blocks(3 * 2 * kQ8BlockBytes, 1);
+  PackedMatrix q8{stored_format(Codec::kQ8_0), 3, 64};
+  q8.planes[0] = reinterpret_cast<const std::byte*>(blocks.data());
+  q8.in_blocks = true;
+  EXPECT_TRUE(check_finite(q8, Plane::kCodes, 0, 3 * 64));
+  uint8_t* const last = blocks.data() + 5 * kQ8BlockBytes;
+  last[0] = 0, last[1] = 0x7C;  // an infinite scale is one only with a code of 0
+  EXPECT_TRUE(check_finite(q8, Plane::kCodes, 0, 3 * 64));
+  last[2 + 9] = 0;
+  const Status zero_times_infinity = check_finite(q8, Plane::kCodes, 64, 128);
+  ASSERT_FALSE(zero_times_infinity);
+  EXPECT_NE(zero_times_infinity.error().message.find("row 2, column 41"), std::string::npos)
+      << zero_times_infinity.error().message;
+  last[2 + 9] = 1, last[0] = 1;
+  EXPECT_FALSE(check_finite(q8, Plane::kCodes, 0, 3 * 64));
+}
+
 TEST(PackRows, NamesWhatDoesNotFit) {
   Owned m({Codec::kQ4_0, 0, false}, 2, 64);
   const std::vector<uint8_t> file(4 * 18, 0x11);

@@ -8,7 +8,9 @@
 #include <cstdlib>
 
 #include "berth/base/bytes.h"
+#include "berth/engine/load_rates.h"
 #include "berth/engine/running.h"
+#include "berth/engine/synth.h"
 #include "placed_model.h"
 
 namespace berth::testing {
@@ -113,6 +115,43 @@ std::vector<Case> cases() {
   out.push_back({"smollm2 nf4", "SmolLM2-135M-Instruct.Q4_1.gguf", nf4});
   out.push_back({"gemma3-270m", "gemma-3-270m-q4_k_m.gguf", std::nullopt});
   return out;
+}
+
+// Quantizing on load takes a little memory per thread beside the weights, however large the model is (docs/loading.md).
+TEST(LoadingMemory, DoesNotGrowWithTheModel) {
+  constexpr uint64_t kBound = uint64_t{32} << 20;
+  const TemporaryFolder folder;
+  uint64_t sizes[2] = {};
+  for (const int layers : {1, 12}) {
+    const std::string config = folder.path() + "/config.json", model = folder.path() + "/" + std::to_string(layers);
+    ASSERT_TRUE(write_file_atomically(
+        config, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
+        "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 512,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-05, "hidden_act": "silu", "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16", "num_hidden_layers": )" +
+                    std::to_string(layers) + "}"));
+    const auto made = engine::synthesize(config, model, {}, {}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    engine::Options options;
+    options.load_in_4bit = options.bnb_4bit_use_double_quant = true;
+    options.threads = 2;
+    options.ctx_size = 32;
+    options.prefill_chunk = 32;
+    const auto rows = engine::load_bench(model, options, {.repeats = 1, .cold = false}, {});
+    ASSERT_TRUE(rows) << rows.error().message;
+    const auto load = std::find_if(rows->begin(), rows->end(), [](const auto& r) { return r.what == "load"; });
+    ASSERT_NE(load, rows->end());
+    std::printf("[ memory   ] %2d layers: %llu bytes quantized to %llu, %llu beyond them\n", layers,
+                static_cast<unsigned long long>(load->quantized_bytes),
+                static_cast<unsigned long long>(load->weights_bytes),
+                static_cast<unsigned long long>(load->beyond_weights_bytes));
+    EXPECT_LT(load->beyond_weights_bytes, kBound);
+    EXPECT_GT(load->gb_per_s, 0);
+    EXPECT_GT(load->share, 0);
+    sizes[layers > 1] = load->quantized_bytes;
+  }
+  EXPECT_GT(sizes[1], 6 * kBound);  // a copy of the file, or of all weights wide, would be seen
+  EXPECT_EQ(sizes[1], 12 * sizes[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PredictedMemory, ::testing::ValuesIn(cases()), [](const auto& i) {

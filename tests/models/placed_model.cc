@@ -178,6 +178,7 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   load.pool = out->pool.get();
   load.quantize_from = spec.dtype;
   load.offload_folder = options.offload_folder;
+  load.map_files = options.map_files;
   TRY(out->weights, load::load_weights(load, options.log));
   model::ModelParts parts{&spec,         &out->units,     &out->plan,      &out->weights,
                           &out->devices, out->pool.get(), options.numerics};

@@ -38,6 +38,7 @@ struct RunOptions {
   int threads = 1;
   std::optional<quant::StoredFormat> quantize_to;  // of every Linear but the head
   std::string offload_folder;
+  bool map_files = true;
   Log log;
 };
 

@@ -1,7 +1,8 @@
 // device/cpu/memory.h — host memory: how much this process may have, and the regions arenas are made of.
 //
-// Regions come from anonymous mappings aligned to 2 MiB with huge pages asked for; first touch is slow (0.3 to 0.6 GB/s
-// on some virtual machines), so what an arena gives back is kept for the next one up to a limit, whatever its size.
+// Regions come from anonymous mappings aligned to 2 MiB, with huge pages asked for as long as those come quickly. First
+// touch is slow (with huge pages 0.3 to 0.6 GB/s on some virtual machines), so what an arena gives back is kept for the
+// next one up to a limit, whatever its size.
 #pragma once
 
 #include <cstdint>

@@ -141,7 +141,7 @@ void gather_rows(const Context& context, const quant::PackedMatrix& table, std::
             const int64_t id = ids[static_cast<size_t>(r)];
             float* out = y + r * y_stride;
             int64_t i = 0;
-            const uint16_t* row = table.plane<uint16_t>(quant::Plane::kCodes) + id * cols;
+            const uint16_t* row = table.plane<uint16_t>(quant::Plane::kCodes) + table.stored_row(id) * cols;
             if (codec == quant::Codec::kBF16)
               for (; i + F::kLanes <= cols; i += F::kLanes) F::load_bf16(row + i).store(out + i);
             if (codec == quant::Codec::kF16)

@@ -60,6 +60,16 @@ BERTH_INLINE void load_transposed(const uint8_t* const rows[8], int64_t column, 
   transpose8(out);
 }
 
+// The same of rows of Q8_0 blocks, one a column.
+BERTH_INLINE void load_transposed_blocks(const uint8_t* const rows[8], int64_t column, __m256i out[8]) {
+  for (int i = 0; i < 8; ++i) {
+    const uint8_t* const block = rows[i] + column * kQ8BlockBytes;
+    out[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
+    _mm_prefetch(reinterpret_cast<const char*>(block + 512), _MM_HINT_T0);
+  }
+  transpose8(out);
+}
+
 // One register of a tile's sums of a lane: added to what waits, put where the next lanes find it.
 //   levels: [level][kBlockM][kPanelN]; `at`: this register's place in level 0
 BERTH_INLINE void put_sum(__m256 sum, int merge_count, float* at) {

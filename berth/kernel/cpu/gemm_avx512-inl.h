@@ -63,6 +63,23 @@ BERTH_INLINE void load_transposed(const uint8_t* const rows[16], int64_t column,
   transpose16(out);
 }
 
+// The same of rows of Q8_0 blocks: `row_bytes` of codes, two blocks a column.
+BERTH_INLINE void load_transposed_blocks(const uint8_t* const rows[16], int64_t column, int64_t row_bytes,
+                                         __m512i out[16]) {
+  constexpr int64_t kAhead = 512;
+  const bool two = row_bytes - column * 64 > 32;
+  BERTH_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    const uint8_t* const block = rows[i] + column * 2 * kQ8BlockBytes;
+    const __m256i* const first = reinterpret_cast<const __m256i*>(block + 2);
+    const __m256i* const second = reinterpret_cast<const __m256i*>(block + kQ8BlockBytes + 2);
+    out[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(first)),
+                                two ? _mm256_loadu_si256(second) : _mm256_setzero_si256(), 1);
+    _mm_prefetch(reinterpret_cast<const char*>(block + kAhead), _MM_HINT_T0);
+  }
+  transpose16(out);
+}
+
 // A tile's sums of one lane: added to what waits, put where the next lanes find them.
 //   levels: [level][kBlockM][kPanelN]
 template <int kTile>

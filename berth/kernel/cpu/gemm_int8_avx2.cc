@@ -135,12 +135,16 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
   constexpr int64_t kDwords = kKind == Kind::kByte ? 8 : 4;  // per word
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
   const int64_t row_bytes = order.words * kDwords * 4;
+  const int64_t row_stride = w.in_blocks ? order.words * kQ8BlockBytes : row_bytes;
   for (int v = 0; v < 4; ++v) {
     const uint8_t* start[8];
-    for (int i = 0; i < 8; ++i) start[i] = w.codes + row[v * 8 + i] * row_bytes;
+    for (int i = 0; i < 8; ++i) start[i] = w.codes + row[v * 8 + i] * row_stride;
     for (int64_t column = 0; column * 32 < row_bytes; ++column) {
       __m256i t[8];
-      load_transposed(start, column, row_bytes, t);
+      if (kKind == Kind::kByte && w.in_blocks)
+        load_transposed_blocks(start, column, t);
+      else
+        load_transposed(start, column, row_bytes, t);
       for (int64_t j = 0; j < 8 / kDwords; ++j) {
         const int64_t word = column * (8 / kDwords) + j;
         if (word >= order.words) break;
@@ -198,7 +202,8 @@ void gemm(const GemmTask& t) {
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
   for (int64_t n = 0; n < t.row_count; n += kPanelN) {
     int64_t row[kPanelN];
-    for (int i = 0; i < kPanelN; ++i) row[i] = t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1);
+    for (int i = 0; i < kPanelN; ++i)
+      row[i] = t.w.stored_row(t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1));
     pack_codes<kKind>(t.w, row, order, table, panel);
     if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, p);
     for (int64_t block = 0; block < padded_m;) {

@@ -142,12 +142,16 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
   constexpr int64_t kDwords = kKind == Kind::kByte ? 8 : 4;  // per word
   constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
   const int64_t row_bytes = order.words * kDwords * 4;
+  const int64_t row_stride = w.in_blocks ? order.words * kQ8BlockBytes : row_bytes;
   for (int v = 0; v < 2; ++v) {
     const uint8_t* start[16];
-    for (int i = 0; i < 16; ++i) start[i] = w.codes + row[v * 16 + i] * row_bytes;
+    for (int i = 0; i < 16; ++i) start[i] = w.codes + row[v * 16 + i] * row_stride;
     for (int64_t column = 0; column * 64 < row_bytes; ++column) {
       __m512i t[16];
-      load_transposed(start, column, row_bytes, t);
+      if (kKind == Kind::kByte && w.in_blocks)
+        load_transposed_blocks(start, column, row_bytes, t);
+      else
+        load_transposed(start, column, row_bytes, t);
       for (int64_t j = 0; j < 16 / kDwords; ++j) {
         const int64_t word = column * (16 / kDwords) + j;
         if (word >= order.words) break;
@@ -206,7 +210,8 @@ void gemm(const GemmTask& t) {
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
   for (int64_t n = 0; n < t.row_count; n += kPanelN) {
     int64_t row[kPanelN];
-    for (int i = 0; i < kPanelN; ++i) row[i] = t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1);
+    for (int i = 0; i < kPanelN; ++i)
+      row[i] = t.w.stored_row(t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1));
     pack_codes<kKind>(t.w, row, order, op, panel);
     if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, p);
     const int64_t padded_m = tiles.sixes * 6 + tiles.fours * 4;

@@ -3,13 +3,13 @@
 
 namespace berth::kernel::cpu {
 
-RowsFn rows_int8_avx512(quant::Codec codec);
-RowsFn rows_exact_avx512(quant::Codec codec);
+RowsFn rows_int8_avx512(const WeightView& w);
+RowsFn rows_exact_avx512(const WeightView& w);
 GemmFn gemm_int8_avx512(quant::Codec codec);
 GemmFn gemm_exact_avx512(quant::Codec codec);
 
 namespace {
-RowsFn rows(quant::Codec codec, bool int8) { return int8 ? rows_int8_avx512(codec) : rows_exact_avx512(codec); }
+RowsFn rows(const WeightView& w, bool int8) { return int8 ? rows_int8_avx512(w) : rows_exact_avx512(w); }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
 // By InputLayout, then kGemmFromFourBits: from here on the time per input is below that of the rows loop. Measured with
 // linear_bench at K = 4096 on Zen 5 and on an Intel server core, where decoding anew for every input costs more.

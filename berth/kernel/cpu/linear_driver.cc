@@ -53,6 +53,8 @@ WeightView view(const quant::PackedMatrix& w) {
   if (const float* offset = w.plane<float>(Plane::kNestedOffset)) v.nested_offset = *offset;
   v.book = info.code_book;
   v.int8_book = info.int8_book;
+  v.in_blocks = w.in_blocks;
+  v.interleaved_rows = w.interleaved_rows;
   return v;
 }
 
@@ -182,7 +184,7 @@ void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
         t.x = x;
         t.x_bytes = x_bytes;
         t.scratch = areas + thread * area;
-        kernels_.rows(t.w.codec, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+        kernels_.rows(t.w, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
       });
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 using quant::Codec;
 
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
+enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, kSix };
 
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each stream
 
@@ -36,6 +36,7 @@ constexpr int word_elements(Kind kind) {
       return 2;
     case Kind::kInt8:
     case Kind::kQ8:
+    case Kind::kQ8Block:
     case Kind::kFP8:
       return 4;
     default:
@@ -215,16 +216,21 @@ struct Accumulators {
   __m256 a0, a1, a2, a3;  // lanes 0..7, 8..15, 16..23, 24..31
 };
 
+// Bytes from one group of 8 words to the next, and before the first one's codes.
+constexpr int64_t group_bytes(Kind kind) { return kind == Kind::kQ8Block ? kQ8BlockBytes : 32; }
+constexpr int64_t group_codes(Kind kind) { return group_bytes(kind) - 32; }
+
 // One step of 32 words.
 template <Kind kKind, bool kMin>
 BERTH_INLINE void row_step(const Stream& row, int64_t step, const float* x, const Operands& op, Accumulators& a) {
-  const uint8_t* codes = row.codes + step * 128;
+  constexpr int64_t kGroup = group_bytes(kKind);
+  const uint8_t* codes = row.codes + step * 4 * kGroup + group_codes(kKind);
   _mm_prefetch(reinterpret_cast<const char*>(codes + kPrefetch), _MM_HINT_T0);
   _mm_prefetch(reinterpret_cast<const char*>(codes + 64 + kPrefetch), _MM_HINT_T0);
   a.a0 = group_of<kKind, kMin>(codes, row, 4 * step, x, op, a.a0);
-  a.a1 = group_of<kKind, kMin>(codes + 32, row, 4 * step + 1, x, op, a.a1);
-  a.a2 = group_of<kKind, kMin>(codes + 64, row, 4 * step + 2, x, op, a.a2);
-  a.a3 = group_of<kKind, kMin>(codes + 96, row, 4 * step + 3, x, op, a.a3);
+  a.a1 = group_of<kKind, kMin>(codes + kGroup, row, 4 * step + 1, x, op, a.a1);
+  a.a2 = group_of<kKind, kMin>(codes + 2 * kGroup, row, 4 * step + 2, x, op, a.a2);
+  a.a3 = group_of<kKind, kMin>(codes + 3 * kGroup, row, 4 * step + 3, x, op, a.a3);
 }
 
 // What is left after the last whole step: `words` of 32. Absent words have x = 0, their codes are 0.
@@ -232,7 +238,13 @@ template <Kind kKind, bool kMin>
 BERTH_INLINE void row_tail(const Stream& row, int64_t step, int64_t words, const float* x, const Operands& op,
                            Accumulators& a) {
   alignas(32) uint8_t codes[128] = {};
-  __builtin_memcpy(codes, row.codes + step * 128, static_cast<size_t>(words * 4));
+  const uint8_t* const from = row.codes + step * 4 * group_bytes(kKind);
+  if (kKind == Kind::kQ8Block) {
+    for (int64_t group = 0; group * 8 < words; ++group)
+      __builtin_memcpy(codes + group * 32, from + group * kQ8BlockBytes + group_codes(kKind), 32);
+  } else {
+    __builtin_memcpy(codes, from, static_cast<size_t>(words * 4));
+  }
   a.a0 = group_of<kKind, kMin>(codes, row, 4 * step, x, op, a.a0);
   if (words > 8) a.a1 = group_of<kKind, kMin>(codes + 32, row, 4 * step + 1, x, op, a.a1);
   if (words > 16) a.a2 = group_of<kKind, kMin>(codes + 64, row, 4 * step + 2, x, op, a.a2);
@@ -293,7 +305,7 @@ void rows(const RowsTask& t) {
   const int64_t k = t.w.k, blocks = k / 32;
   const int64_t scale_stride = (blocks + 7) / 8 * 8 * (kKind == Kind::kSix ? 2 : 1);
   const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
-  const int64_t row_bytes = k / kElements * 4;
+  const int64_t row_bytes = k / kElements * group_bytes(kKind) / 8;
   float* const buffer = reinterpret_cast<float*>(t.scratch);
   const int64_t half = (t.row_count + 1) / 2;
   for (int64_t i = 0; i < half; ++i) {
@@ -302,7 +314,7 @@ void rows(const RowsTask& t) {
     for (int r = 0; r < 2; ++r) {
       n[r] = i + r * half;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
-      const int64_t row = t.row_begin + n[r];
+      const int64_t row = t.w.stored_row(t.row_begin + n[r]);
       float* s = buffer + r * scale_stride;
       float* m = buffer + (2 + r) * scale_stride;
       if (kElements > 2 && kKind != Kind::kInt8) expand_scales_avx2(t.w, row, s, m);
@@ -323,8 +335,9 @@ void rows(const RowsTask& t) {
 
 }  // namespace
 
-RowsFn rows_exact_avx2(Codec codec) {
-  switch (codec) {
+RowsFn rows_exact_avx2(const WeightView& w) {
+  if (w.in_blocks) return rows<Kind::kQ8Block, false>;
+  switch (w.codec) {
     case Codec::kF32:
       return rows<Kind::kF32, false>;
     case Codec::kBF16:

@@ -21,11 +21,12 @@ namespace {
 
 using quant::Codec;
 
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
+enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, kSix };
 
 // Where scales come from: nowhere, the expanded buffer (unusual block sizes, fp8), fp32 absmax of 64, nested absmax of
-// 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16. Expanding first costs a fifth of the speed.
-enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6 };
+// 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16, before the codes of their block. Expanding first
+// costs a fifth of the speed.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6, kInBlock };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -40,12 +41,16 @@ constexpr int word_elements(Kind kind) {
       return 2;
     case Kind::kInt8:
     case Kind::kQ8:
+    case Kind::kQ8Block:
     case Kind::kFP8:
       return 4;
     default:
       return 8;
   }
 }
+
+// Bytes of 32 words, with what lies between them.
+constexpr int64_t step_bytes(Kind kind) { return kind == Kind::kQ8Block ? 4 * kQ8BlockBytes : 128; }
 
 // One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
 struct Stream {
@@ -75,6 +80,18 @@ BERTH_INLINE __m512i load_codes(const uint8_t* p, int64_t bytes) {
   if (!kTail) return _mm512_loadu_si512(p);
   const __mmask64 mask = bytes >= 64 ? ~__mmask64{0} : bytes <= 0 ? 0 : (__mmask64{1} << bytes) - 1;
   return _mm512_maskz_loadu_epi8(mask, p);
+}
+
+// The 64 codes of two Q8_0 blocks, or those of the first or of neither.
+template <bool kTail>
+BERTH_INLINE __m512i load_two_blocks(const uint8_t* p, int64_t bytes) {
+  const auto codes = [](const uint8_t* block) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
+  };
+  if (kTail && bytes <= 0) return _mm512_setzero_si512();
+  const __m512i first = _mm512_castsi256_si512(codes(p));
+  if (kTail && bytes <= 32) return _mm512_inserti64x4(first, _mm256_setzero_si256(), 1);
+  return _mm512_inserti64x4(first, codes(p + kQ8BlockBytes), 1);
 }
 
 BERTH_INLINE __m512 fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
@@ -152,6 +169,14 @@ BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, const Opera
     const __mmask8 subnormal = _mm256_testn_epi32_mask(wide, wide);  // 2^-127
     v.s = _mm512_castsi512_ps(_mm512_castsi256_si512(
         _mm256_mask_mov_epi32(_mm256_slli_epi32(wide, 23), subnormal, _mm256_set1_epi32(0x00400000))));
+  } else if (kScale == Scale::kInBlock) {
+    const uint8_t* const p = row.codes + step * step_bytes(kKind);
+    const auto d = [&](int64_t block) {
+      uint16_t bits = 0;
+      if (!kTail || block * 8 < words) __builtin_memcpy(&bits, p + block * kQ8BlockBytes, 2);
+      return static_cast<int16_t>(bits);
+    };
+    v.s = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_setr_epi16(d(0), d(1), d(2), d(3), 0, 0, 0, 0)));
   } else if (kScale == Scale::kK45) {
     v = k45_scales(row, step);
   } else if (kScale == Scale::kK6) {
@@ -215,7 +240,7 @@ BERTH_INLINE __m512 quad_code(__m512i w) {
 // 16 words of four bytes.
 template <Kind kKind, Scale kScale, bool kTail, int kHalf>
 BERTH_INLINE __m512 quad_half(const uint8_t* codes, int64_t bytes, const float* x, const StepScales& scales, __m512 a) {
-  __m512i w = load_codes<kTail>(codes, bytes);
+  __m512i w = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(codes, bytes) : load_codes<kTail>(codes, bytes);
   if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
   if (kKind == Kind::kInt8) {
     a = fma(quad_code<kKind, 0>(w), _mm512_load_ps(x), a);
@@ -330,7 +355,7 @@ BERTH_INLINE __m512 octet_half(const Stream& row, int64_t step, int64_t tail_byt
 template <Kind kKind, bool kMin, Scale kScale, bool kTail>
 BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, const float* x, const Operands& op,
                            Accumulators& a) {
-  const uint8_t* codes = row.codes + step * 128;
+  const uint8_t* codes = row.codes + step * step_bytes(kKind);
   if (kKind == Kind::kF32) {
     plain_step(codes, x + step * 32, a);
   } else if (kKind == Kind::kBF16 || kKind == Kind::kF16) {
@@ -339,7 +364,8 @@ BERTH_INLINE void row_step(const Stream& row, int64_t step, int64_t tail_bytes, 
   } else if (word_elements(kKind) == 4) {
     const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, op, tail_bytes / 4);
     a.half[0] = quad_half<kKind, kScale, kTail, 0>(codes, tail_bytes, x + step * 128, scales, a.half[0]);
-    a.half[1] = quad_half<kKind, kScale, kTail, 1>(codes + 64, tail_bytes - 64, x + step * 128 + 64, scales, a.half[1]);
+    a.half[1] = quad_half<kKind, kScale, kTail, 1>(codes + step_bytes(kKind) / 2, tail_bytes - 64, x + step * 128 + 64,
+                                                   scales, a.half[1]);
   } else {
     const StepScales scales = step_scales<kKind, kMin, kScale, kTail>(row, step, op, tail_bytes / 4);
     a.half[0] = octet_half<kKind, kMin, kScale, kTail, 0>(row, step, tail_bytes, x, op.t, op.offset, scales, a.half[0]);
@@ -397,9 +423,11 @@ BERTH_INLINE __m128 finish(const Accumulators& ra, const Accumulators& rb, const
   return _mm_add_ps(_mm512_castps512_ps128(_mm512_permutexvar_ps(where, y1)), _mm_setzero_ps());
 }
 
+template <Kind kKind>
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
-  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + kPrefetch), _MM_HINT_T0);
-  _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * 128 + 64 + kPrefetch), _MM_HINT_T0);
+  const auto* const ahead = reinterpret_cast<const char*>(row.codes + step * step_bytes(kKind) + kPrefetch);
+  _mm_prefetch(ahead, _MM_HINT_T0);
+  _mm_prefetch(ahead + 64, _MM_HINT_T0);
 }
 
 template <Kind kKind, bool kMin, Scale kScale>
@@ -410,10 +438,10 @@ __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   Accumulators aa{{_mm512_setzero_ps(), _mm512_setzero_ps()}}, ab = aa, ac = aa, ad = aa;
   op.t = x + (k + 255) / 256 * 256;
   for (int64_t step = 0; step < steps; ++step) {
-    prefetch(a, step);
-    prefetch(b, step);
-    prefetch(c, step);
-    prefetch(d, step);
+    prefetch<kKind>(a, step);
+    prefetch<kKind>(b, step);
+    prefetch<kKind>(c, step);
+    prefetch<kKind>(d, step);
     step_of_four<kKind, kMin, kScale, false>(row, step, 0, x, op, aa, ab, ac, ad);
   }
   if (const int64_t words = k % (32 * kElements) / kElements; words != 0) {
@@ -486,10 +514,10 @@ void tile_of_two(const Stream row[4], const float* x, const float* y, int64_t k,
   Accumulators ax = zero, ay = zero, bx = zero, by = zero, cx = zero, cy = zero, dx = zero, dy = zero;
   const float *t = x + sums, *u = y + sums;
   for (int64_t step = 0; step < steps; ++step) {
-    prefetch(a, step);
-    prefetch(b, step);
-    prefetch(c, step);
-    prefetch(d, step);
+    prefetch<Kind::kBook>(a, step);
+    prefetch<Kind::kBook>(b, step);
+    prefetch<Kind::kBook>(c, step);
+    prefetch<Kind::kBook>(d, step);
     step_of_two<kMin, kScale, false>(a, b, step, 0, x, y, t, u, op, ax, ay, bx, by);
     step_of_two<kMin, kScale, false>(c, d, step, 0, x, y, t, u, op, cx, cy, dx, dy);
   }
@@ -552,7 +580,7 @@ void rows(const RowsTask& t) {
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, blocks = k / 32;
   const int64_t buffer_floats = (blocks + 7) / 8 * 8;
-  const int64_t row_bytes = k / kElements * 4;
+  const int64_t row_bytes = k / kElements * step_bytes(kKind) / 32;
   const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
   const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
   const int64_t quarter = (t.row_count + 3) / 4;
@@ -562,7 +590,7 @@ void rows(const RowsTask& t) {
     for (int r = 0; r < 4; ++r) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
-      const int64_t row = t.row_begin + n[r];
+      const int64_t row = t.w.stored_row(t.row_begin + n[r]);
       stream[r] = {t.w.codes + row * row_bytes,
                    t.w.high + row * high_words,
                    static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
@@ -612,8 +640,9 @@ void rows_bnb(const RowsTask& t) {
 
 }  // namespace
 
-RowsFn rows_exact_avx512(Codec codec) {
-  switch (codec) {
+RowsFn rows_exact_avx512(const WeightView& w) {
+  if (w.in_blocks) return rows<Kind::kQ8Block, false, Scale::kInBlock>;
+  switch (w.codec) {
     case Codec::kF32:
       return rows<Kind::kF32, false, Scale::kNone>;
     case Codec::kBF16:

@@ -24,12 +24,18 @@ namespace {
 
 using quant::Codec;
 
-enum class Kind { kBook, kFour, kFive, kSix, kByte };
+enum class Kind { kBook, kFour, kFive, kSix, kByte, kQ8Block };
+
+constexpr bool is_byte(Kind kind) { return kind == Kind::kByte || kind == Kind::kQ8Block; }
+// Codes of a step of 256 elements, with the scales between them.
+constexpr int64_t step_bytes(Kind kind) {
+  return kind == Kind::kQ8Block ? 8 * kQ8BlockBytes : kind == Kind::kByte ? 256 : 128;
+}
 
 // Where scales and minima come from: nowhere (row scale), one float per 32 elements expanded into a buffer before the
 // row, or straight from their planes where rows are whole steps of 256: fp32 absmax of 64, nested absmax of 64, fp16 of
-// 32, 12 bytes of Q4_K and Q5_K, 16 of Q6_K.
-enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kK45, kK6 };
+// 32, 12 bytes of Q4_K and Q5_K, 16 of Q6_K; before the codes of their block.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kK45, kK6, kInBlock };
 
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each of the four streams
 
@@ -140,6 +146,16 @@ BERTH_INLINE __m256 in_order(const void* plane, int64_t step) {
   return _mm256_permutevar8x32_ps(s, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
+// The d of eight blocks in kInt8Order.
+BERTH_INLINE __m256 in_order_of_blocks(const uint8_t* p) {
+  const auto d = [p](int64_t block) {
+    int16_t bits;
+    __builtin_memcpy(&bits, p + block * kQ8BlockBytes, 2);
+    return bits;
+  };
+  return _mm256_cvtph_ps(_mm_setr_epi16(d(0), d(2), d(4), d(6), d(1), d(3), d(5), d(7)));
+}
+
 template <int kOdd>
 BERTH_INLINE __m256i alternate(__m256i a, __m256i b) {
   return _mm256_castps_si256(
@@ -201,16 +217,15 @@ template <Kind kKind, bool kMin, Scale kScale>
 BERTH_INLINE __m256 row_step(const uint8_t* codes, const Stream& row, int64_t step, const Int8Step& x,
                              const Operands& op, __m256 acc) {
   const __m256 dx = _mm256_load_ps(x.dx);
-  if (kKind == Kind::kByte) {
-    const int8_t* q = x.q;
-    const __m256i a =
-        _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes, q), byte_dots(codes + 64, q + 64)),
-                          _mm256_hadd_epi32(byte_dots(codes + 128, q + 128), byte_dots(codes + 192, q + 192)));
-    const __m256i b =
-        _mm256_hadd_epi32(_mm256_hadd_epi32(byte_dots(codes + 32, q + 32), byte_dots(codes + 96, q + 96)),
-                          _mm256_hadd_epi32(byte_dots(codes + 160, q + 160), byte_dots(codes + 224, q + 224)));
+  if (is_byte(kKind)) {
+    constexpr int64_t kWord = step_bytes(kKind) / 8;
+    const auto dots = [&](int64_t word) { return byte_dots(codes + word * kWord + (kWord - 32), x.q + word * 32); };
+    const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(dots(0), dots(2)), _mm256_hadd_epi32(dots(4), dots(6)));
+    const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(dots(1), dots(3)), _mm256_hadd_epi32(dots(5), dots(7)));
     const __m256i i = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
-    const __m256 scale = kScale == Scale::kNone ? dx : _mm256_mul_ps(dx, in_order<kScale>(row.s, step));
+    const __m256 scale = kScale == Scale::kNone      ? dx
+                         : kScale == Scale::kInBlock ? _mm256_mul_ps(dx, in_order_of_blocks(codes))
+                                                     : _mm256_mul_ps(dx, in_order<kScale>(row.s, step));
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), scale, acc);
   }
   constexpr int kHigh = kKind == Kind::kSix ? 4 : 2;  // words of the high plane per 64 elements
@@ -239,7 +254,7 @@ BERTH_INLINE float finish(__m256 a) {
 
 template <Kind kKind>
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
-  constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
+  constexpr int64_t kBytes = step_bytes(kKind);
   for (int64_t at = 0; at < kBytes; at += 64)
     _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
   // The high plane: a quarter (5 bits) or half (6) of that.
@@ -251,7 +266,7 @@ BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
 
 template <Kind kKind, bool kMin, Scale kScale>
 void tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& op, float y[4]) {
-  constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;  // of codes per step
+  constexpr int64_t kBytes = step_bytes(kKind);
   const Stream a = row[0], b = row[1], c = row[2], d = row[3];
   __m256 ya = _mm256_setzero_ps(), yb = ya, yc = ya, yd = ya;
   const int64_t steps = k / 256;
@@ -331,8 +346,8 @@ void rows(const RowsTask& t) {
     for (int r = 0; r < 4; ++r) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
-      const int64_t row = t.row_begin + n[r];
-      stream[r] = {t.w.codes + row * (kKind == Kind::kByte ? k : k / 2),
+      const int64_t row = t.w.stored_row(t.row_begin + n[r]);
+      stream[r] = {t.w.codes + row * words * (step_bytes(kKind) / 8),
                    t.w.high + row * high_words,
                    nullptr,
                    nullptr,
@@ -386,8 +401,9 @@ void rows_bnb(const RowsTask& t) {
 
 }  // namespace
 
-RowsFn rows_int8_avx2(Codec codec) {
-  switch (codec) {
+RowsFn rows_int8_avx2(const WeightView& w) {
+  if (w.in_blocks) return rows<Kind::kQ8Block, false, Scale::kInBlock>;
+  switch (w.codec) {
     case Codec::kNF4:
     case Codec::kFP4:
       return rows_bnb;

@@ -26,11 +26,18 @@ namespace {
 
 using quant::Codec;
 
-enum class Kind { kBook, kFive, kSix, kByte };
+enum class Kind { kBook, kFive, kSix, kByte, kQ8Block };
+
+constexpr bool is_byte(Kind kind) { return kind == Kind::kByte || kind == Kind::kQ8Block; }
+// Codes of a step of 256 elements, with the scales between them.
+constexpr int64_t step_bytes(Kind kind) {
+  return kind == Kind::kQ8Block ? 8 * kQ8BlockBytes : kind == Kind::kByte ? 256 : 128;
+}
 
 // Where scales come from, per step of 256 elements: nowhere (row scale), the expanded buffer (unusual block sizes),
-// fp32 absmax of 64, nested absmax of 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16.
-enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6 };
+// fp32 absmax of 64, nested absmax of 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16, before the
+// codes of their block.
+enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6, kInBlock };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
 
@@ -62,6 +69,18 @@ BERTH_INLINE __m512i load_codes(const uint8_t* p, int64_t bytes) {
   if (!kTail) return _mm512_loadu_si512(p);
   const __mmask64 mask = bytes >= 64 ? ~__mmask64{0} : bytes <= 0 ? 0 : (__mmask64{1} << bytes) - 1;
   return _mm512_maskz_loadu_epi8(mask, p);
+}
+
+// The 64 codes of two Q8_0 blocks, or those of the first or of neither.
+template <bool kTail>
+BERTH_INLINE __m512i load_two_blocks(const uint8_t* p, int64_t bytes) {
+  const auto codes = [](const uint8_t* block) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
+  };
+  if (kTail && bytes <= 0) return _mm512_setzero_si512();
+  const __m512i first = _mm512_castsi256_si512(codes(p));
+  if (kTail && bytes <= 32) return _mm512_inserti64x4(first, _mm256_setzero_si256(), 1);
+  return _mm512_inserti64x4(first, codes(p + kQ8BlockBytes), 1);
 }
 
 // Bits of the high plane as one mask bit per byte of a codes vector: byte 16L + t of the vector looks at bit t of the
@@ -133,12 +152,14 @@ BERTH_INLINE __m512i pick32(__m512i a, __m512i b) {
 
 // A byte format's row: 8 words as four partial sums per 128-bit lane: lanes 0+1 are the words 0 2 4 6, lanes 2+3 1 3
 // 5 7.
-template <bool kTail>
+template <Kind kKind, bool kTail>
 BERTH_INLINE __m512i byte_dots(const Stream& row, int64_t step, const Int8Step& x, int64_t tail_bytes) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
   __m512i v[4];
   for (int i = 0; i < 4; ++i) {
-    const __m512i c = load_codes<kTail>(row.codes + step * 256 + i * 64, tail_bytes - i * 64);
+    const uint8_t* const at = row.codes + step * step_bytes(kKind);
+    const __m512i c = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(at + i * 2 * kQ8BlockBytes, tail_bytes - i * 64)
+                                              : load_codes<kTail>(at + i * 64, tail_bytes - i * 64);
     v[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(c, flip), _mm512_load_si512(x.q + i * 64));
   }
   return add_halves64(add_halves32(v[0], v[1]), add_halves32(v[2], v[3]));
@@ -159,6 +180,8 @@ template <Kind kKind>
 constexpr WordOrder kOrder = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
 template <>
 constexpr WordOrder kOrder<Kind::kByte> = {{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}};
+template <>
+constexpr WordOrder kOrder<Kind::kQ8Block> = kOrder<Kind::kByte>;
 
 // The order as byte indices, and as 16- and 32-bit ones; constants once inlined.
 template <Kind kKind>
@@ -194,7 +217,20 @@ BERTH_INLINE __m512 half_scales(const uint8_t* a, const uint8_t* b, int64_t word
   return _mm512_cvtph_ps(_mm256_permutexvar_epi16(order16<kKind>(), both));
 }
 
-BERTH_INLINE int half_at(const uint8_t* p) { return p[0] | p[1] << 8; }
+BERTH_INLINE int half_at(const uint8_t* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  return bits;
+}
+
+// The d of 8 blocks in kOrder of the byte formats; zeros for those from `words` on.
+template <bool kTail>
+BERTH_INLINE __m128i block_halves(const uint8_t* p, int64_t words) {
+  const auto d = [&](int64_t word) {
+    return static_cast<int16_t>(kTail && word >= words ? 0 : half_at(p + word * kQ8BlockBytes));
+  };
+  return _mm_setr_epi16(d(0), d(2), d(4), d(6), d(1), d(3), d(5), d(7));
+}
 
 // Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
 template <Kind kKind>
@@ -281,6 +317,10 @@ BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t st
     const __mmask16 subnormal = _mm512_testn_epi32_mask(wide, wide);  // 2^-127
     p.s = _mm512_castsi512_ps(
         _mm512_mask_mov_epi32(_mm512_slli_epi32(wide, 23), subnormal, _mm512_set1_epi32(0x00400000)));
+  } else if (kScale == Scale::kInBlock) {
+    const __m128i of_a = block_halves<kTail>(a.codes + step * step_bytes(kKind), words);
+    const __m128i of_b = block_halves<kTail>(b.codes + step * step_bytes(kKind), words);
+    p.s = _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(of_a), of_b, 1));
   } else if (kScale == Scale::kK45) {
     return k45_scales<kKind>(a, b, step);
   } else if (kScale == Scale::kK6) {
@@ -301,9 +341,9 @@ BERTH_INLINE __m512 pair_step(const Stream& a, const Stream& b, int64_t step, co
   const __m512 dx = _mm512_load_ps(x.dx);
   const __m512i sum = _mm512_load_si512(x.sum);
   const PairScales scales = pair_scales<kKind, kMin, kScale, kTail>(a, b, step, op, tail_words);
-  if (kKind == Kind::kByte) {
-    const __m512i ra = byte_dots<kTail>(a, step, x, tail_words * 32),
-                  rb = byte_dots<kTail>(b, step, x, tail_words * 32);
+  if (is_byte(kKind)) {
+    const __m512i ra = byte_dots<kKind, kTail>(a, step, x, tail_words * 32),
+                  rb = byte_dots<kKind, kTail>(b, step, x, tail_words * 32);
     const __m512i i = _mm512_add_epi32(_mm512_shuffle_i32x4(ra, rb, 0x88), _mm512_shuffle_i32x4(ra, rb, 0xdd));
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_sub_epi32(i, _mm512_slli_epi32(sum, 7)));
     return _mm512_fmadd_ps(dot, kScale == Scale::kNone ? dx : _mm512_mul_ps(dx, scales.s), acc);
@@ -326,7 +366,7 @@ BERTH_INLINE __m512 pair_step(const Stream& a, const Stream& b, int64_t step, co
 // The finish of numerics.md for the rows A, B (ab) and C, D (cd): h = 4, 2, 1.
 template <Kind kKind>
 BERTH_INLINE __m128 finish(__m512 ab, __m512 cd) {
-  if (kKind == Kind::kByte) {  // a lane: words 0 2 4 6, the next 1 3 5 7
+  if (is_byte(kKind)) {  // a lane: words 0 2 4 6, the next 1 3 5 7
     ab = _mm512_add_ps(ab, _mm512_permute_ps(ab, 0x4e));
     cd = _mm512_add_ps(cd, _mm512_permute_ps(cd, 0x4e));
     ab = _mm512_add_ps(ab, _mm512_permute_ps(ab, 0xb1));
@@ -344,7 +384,7 @@ BERTH_INLINE __m128 finish(__m512 ab, __m512 cd) {
 
 template <Kind kKind>
 BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
-  constexpr int64_t kBytes = kKind == Kind::kByte ? 256 : 128;
+  constexpr int64_t kBytes = step_bytes(kKind);
   for (int64_t at = 0; at < kBytes; at += 64)
     _mm_prefetch(reinterpret_cast<const char*>(row.codes + step * kBytes + at + kPrefetch), _MM_HINT_T0);
   // The high plane: a quarter (5 bits) or half (6) of that.
@@ -441,7 +481,7 @@ void rows(const RowsTask& t) {
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, words = k / 32;
   const int64_t buffer_floats = (words + 7) / 8 * 8;
-  const int64_t row_bytes = kKind == Kind::kByte ? k : k / 2;
+  const int64_t row_bytes = words * (step_bytes(kKind) / 8);
   const int64_t high_words = kKind == Kind::kFive ? words : kKind == Kind::kSix ? 2 * words : 0;
   const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
   const int64_t quarter = (t.row_count + 3) / 4;
@@ -451,7 +491,7 @@ void rows(const RowsTask& t) {
     for (int r = 0; r < 4; ++r) {
       n[r] = i + r * quarter;
       if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
-      const int64_t row = t.row_begin + n[r];
+      const int64_t row = t.w.stored_row(t.row_begin + n[r]);
       stream[r] = {t.w.codes + row * row_bytes,
                    t.w.high + row * high_words,
                    static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
@@ -490,8 +530,9 @@ void rows_bnb(const RowsTask& t) {
 
 }  // namespace
 
-RowsFn rows_int8_avx512(Codec codec) {
-  switch (codec) {
+RowsFn rows_int8_avx512(const WeightView& w) {
+  if (w.in_blocks) return rows<Kind::kQ8Block, false, Scale::kInBlock>;
+  switch (w.codec) {
     case Codec::kNF4:
     case Codec::kFP4:
       return rows_bnb;

@@ -34,7 +34,18 @@ struct WeightView {
   float nested_offset = 0;
   const float* book = nullptr;        // [16]: exact value of each 4-bit code
   const int8_t* int8_book = nullptr;  // [16]: its integer in int8 mode
+  bool in_blocks = false;             // Q8_0: `codes` are the file's rows of blocks, there is no plane of scales
+  int64_t interleaved_rows = 0;       // of a head (quant::PackedMatrix)
+
+  int64_t stored_row(int64_t row) const {
+    if (interleaved_rows == 0) return row;
+    const int64_t half = interleaved_rows / 2, at = row % interleaved_rows;
+    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+  }
 };
+
+// Q8_0 as a file has it: the fp16 d, then 32 codes.
+inline constexpr int64_t kQ8BlockBytes = 34;
 
 // The copy of x that a format's `rows` loop reads. V = floats per vector.
 //
@@ -176,7 +187,7 @@ inline constexpr int kGemmFromFourBits = 6;
 
 struct LinearKernels {
   int vector = 0;  // floats
-  RowsFn (*rows)(quant::Codec codec, bool int8) = nullptr;
+  RowsFn (*rows)(const WeightView& w, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
   // [InputLayout], [kGemmFromFourBits]: the least M for which gemm is the faster one.
   const int64_t* (*gemm_from)() = nullptr;

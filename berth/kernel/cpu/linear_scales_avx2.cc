@@ -38,6 +38,15 @@ void widen_fp16(const uint16_t* d, int64_t words, float* s) {
     store8(s, j, words, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(d + j))));
 }
 
+// The d of blocks that lie where their codes do; asking for those ahead is the loop's business.
+void block_scales(const uint8_t* row, int64_t words, float* s) {
+  for (int64_t j = 0; j < words; j += 8) {
+    alignas(16) uint16_t d[8] = {};
+    for (int64_t i = 0; i < 8 && j + i < words; ++i) std::memcpy(&d[i], row + (j + i) * kQ8BlockBytes, 2);
+    store8(s, j, words, _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(d))));
+  }
+}
+
 // One absmax; two roundings where it is nested, as bitsandbytes restores it.
 float absmax(const WeightView& w, int64_t block) {
   if (!w.nested) return static_cast<const float*>(w.scales)[block];
@@ -163,6 +172,7 @@ void fp8_scales(const WeightView& w, int64_t row, float* s) {
 
 void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m) {
   const int64_t words = w.k / 32;
+  if (w.in_blocks) return block_scales(w.codes + row * words * kQ8BlockBytes, words, s);
   switch (w.codec) {
     case Codec::kNF4:
     case Codec::kFP4:

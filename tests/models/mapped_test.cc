@@ -1,0 +1,204 @@
+// tests/models/mapped_test.cc — weights used from the mapped checkpoint: the same bits and the same counts as copied
+// ones, on every golden checkpoint; and what happens when the file does not stay what it was.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "berth/base/file_mapping.h"
+#include "berth/base/read_once.h"
+#include "berth/engine/synth.h"
+#include "placed_model.h"
+
+namespace berth::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<int32_t> kPrompt{5, 22, 39, 56, 73, 90, 11, 28, 45};
+
+RunOptions run_options(bool map_files, kernel::Numerics numerics = kernel::Numerics::kExact) {
+  RunOptions options;
+  options.threads = 2;
+  options.numerics = numerics;
+  options.shape = {.ctx_size = 32, .batch = 1, .prefill_chunk = 5, .logit_rows = 5, .kv_dtype = DType::kF16};
+  options.map_files = map_files;
+  return options;
+}
+
+struct Ran {
+  std::vector<float> logits;
+  uint64_t weights = 0, mapped = 0, region = 0;
+};
+
+Result<Ran> run(const std::string& path, const RunOptions& options) {
+  TRY(const auto placed, place_model(path, all_on_cpu(), options));
+  Ran out;
+  TRY(out.logits, all_logits(*placed->model, kPrompt));
+  out.weights = placed->devices.cpu().arena().usage()[device::Tag::kWeights].used_bytes;
+  out.mapped = placed->weights.mapped_bytes();
+  EXPECT_EQ(out.weights, placed->plan.device("cpu")->weights_bytes) << path;
+  return out;
+}
+
+TEST(MappedWeights, GiveTheBitsOfCopiedOnes) {
+  BERTH_NEEDS(shared_path("golden/models"));
+  std::vector<std::string> paths;
+  for (const std::string& name : golden_models()) paths.push_back(shared_path("golden/models/" + name));
+  const std::string bnb = shared_path("golden/bitsandbytes/checkpoints");
+  if (auto names = list_folder(bnb))
+    for (const std::string& name : *names) paths.push_back(bnb + "/" + name);
+  for (const char* name : {"f32", "q8_0"})
+    paths.push_back(shared_path(std::string("golden/real_models/stories260k/stories260K-") + name + ".gguf"));
+  int compared = 0, with_mapped = 0;
+  uint64_t mapped = 0, total = 0;
+  for (const std::string& path : paths) {
+    if (!path_exists(path)) continue;
+    for (const kernel::Numerics numerics : {kernel::Numerics::kExact, kernel::Numerics::kInt8}) {
+      const auto copied = run(path, run_options(false, numerics));
+      if (!copied) continue;  // not a model that runs: other tests say which
+      const auto in_place = run(path, run_options(true, numerics));
+      ASSERT_TRUE(in_place) << path << ": " << in_place.error().message;
+      ASSERT_EQ(copied->logits.size(), in_place->logits.size());
+      EXPECT_EQ(std::memcmp(copied->logits.data(), in_place->logits.data(), copied->logits.size() * sizeof(float)), 0)
+          << path;
+      EXPECT_EQ(copied->mapped, 0u);
+      EXPECT_EQ(copied->weights, in_place->weights) << path;
+      EXPECT_LE(in_place->mapped, in_place->weights) << path;
+      ++compared;
+      with_mapped += in_place->mapped > 0;
+      mapped += in_place->mapped;
+      total += in_place->weights;
+    }
+  }
+  std::printf("[ mapped   ] %d runs compared, %d with mapped weights, %llu of %llu bytes\n", compared, with_mapped,
+              static_cast<unsigned long long>(mapped), static_cast<unsigned long long>(total));
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(with_mapped, compared / 2);
+}
+
+// A file that is not in the page cache is read past it into an image: the same views, the same bits. (Large enough that
+// what the kernel reads ahead of the header is little of it.)
+TEST(MappedWeights, OfAColdFileTheyAreTheSameBits) {
+  const TemporaryFolder folder;
+  const std::string config = folder.path() + "/config.json", path = folder.path() + "/model.gguf";
+  ASSERT_TRUE(write_file_atomically(config, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4,
+      "vocab_size": 512, "max_position_embeddings": 128, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "num_hidden_layers": 4})"));
+  engine::SynthOptions q8;
+  q8.gguf = "q8_0";
+  const auto made = engine::synthesize(config, path, {}, q8, {});
+  ASSERT_TRUE(made) << made.error().message;
+  const auto file = File::open(path);
+  ASSERT_TRUE(file);
+  const auto warm = run(path, run_options(true));
+  ASSERT_TRUE(warm) << warm.error().message;
+  ::fsync(file->descriptor());  // only then can its pages be dropped
+  file->drop_cache(0, 0);
+  if (!is_cold(*file)) GTEST_SKIP() << "this file system keeps its pages";
+  const auto cold = run(path, run_options(true));
+  ASSERT_TRUE(cold) << cold.error().message;
+  EXPECT_GT(warm->mapped, warm->weights / 2);
+  EXPECT_LT(cold->mapped, warm->weights / 10);  // the table
+  EXPECT_EQ(cold->weights, warm->weights);
+  EXPECT_EQ(std::memcmp(cold->logits.data(), warm->logits.data(), warm->logits.size() * sizeof(float)), 0);
+}
+
+// What is not a vector stays in a GGUF file of the llama kind: its heads are interleaved and its Q8_0 are blocks.
+TEST(MappedWeights, GgufMatricesAreUsedWhereTheyAre) {
+  for (const char* name : {"f32", "q8_0"}) {
+    const std::string path = shared_path(std::string("golden/real_models/stories260k/stories260K-") + name + ".gguf");
+    BERTH_NEEDS(path);
+    const auto placed = place_model(path, all_on_cpu(), run_options(true));
+    ASSERT_TRUE(placed) << placed.error().message;
+    uint64_t matrices = 0, interleaved = 0;
+    for (size_t t = 0; t < (*placed)->description.spec.tensors.size(); ++t) {
+      const arch::TensorSpec& spec = (*placed)->description.spec.tensors[t];
+      if (spec.kind == arch::TensorKind::kVector || spec.tied_to) continue;
+      if ((*placed)->storage[t].layout.format.codec == quant::Codec::kF32 && std::string(name) == "q8_0") continue;
+      matrices += (*placed)->storage[t].bytes;
+      interleaved += (*placed)->weights.tensor(static_cast<int32_t>(t)).matrix.interleaved_rows > 0;
+    }
+    EXPECT_GE((*placed)->weights.mapped_bytes(), matrices) << name;
+    EXPECT_EQ(interleaved, 2 * (*placed)->description.spec.layers.size()) << name;
+  }
+}
+
+// What computes on an accelerator is streamed as planes: such weights are not left in blocks.
+TEST(MappedWeights, StreamedWeightsAreTheSameBits) {
+  const std::string path = shared_path("golden/real_models/stories260k/stories260K-q8_0.gguf");
+  BERTH_NEEDS(path);
+  Placement streamed = all_on_cpu();
+  streamed.emulated = {best_isa()};
+  streamed.computed_on = [](const sizing::Unit&, size_t, size_t) { return std::string("0"); };
+  const auto here = run(path, run_options(true));
+  ASSERT_TRUE(here);
+  auto placed = place_model(path, streamed, run_options(true));
+  ASSERT_TRUE(placed) << placed.error().message;
+  const auto logits = all_logits(*(*placed)->model, kPrompt);
+  ASSERT_TRUE(logits);
+  EXPECT_EQ(std::memcmp(logits->data(), here->logits.data(), here->logits.size() * sizeof(float)), 0);
+}
+
+class AFileThatChanges : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string source = shared_path("golden/real_models/stories260k/stories260K-q8_0.gguf");
+    BERTH_NEEDS(source);
+    path_ = folder_.path() + "/model.gguf";
+    fs::copy_file(source, path_);
+  }
+  TemporaryFolder folder_;
+  std::string path_;
+};
+
+TEST_F(AFileThatChanges, IsAnErrorBeforeLogitsAreSeen) {
+  if (IsSkipped()) return;
+  const auto placed = place_model(path_, all_on_cpu(), run_options(true));
+  ASSERT_TRUE(placed) << placed.error().message;
+  ASSERT_GT((*placed)->weights.mapped_bytes(), 0u);
+  ASSERT_TRUE(all_logits(*(*placed)->model, kPrompt));
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-64, std::ios::end);
+    file.put('\x7e');
+  }
+  fs::last_write_time(path_, fs::last_write_time(path_) + std::chrono::seconds(2));
+  (*placed)->model->kv().set_length(0, 0);
+  const auto after = all_logits(*(*placed)->model, kPrompt);
+  ASSERT_FALSE(after);
+  EXPECT_EQ(after.error().code, ErrorCode::kIo);
+  EXPECT_NE(after.error().message.find("model.gguf"), std::string::npos) << after.error().message;
+}
+
+TEST_F(AFileThatChanges, DoesNotMatterOnceCopied) {
+  if (IsSkipped()) return;
+  const auto placed = place_model(path_, all_on_cpu(), run_options(false));
+  ASSERT_TRUE(placed) << placed.error().message;
+  fs::resize_file(path_, 4096);
+  EXPECT_TRUE(all_logits(*(*placed)->model, kPrompt));
+}
+
+TEST_F(AFileThatChanges, EndsTheProcessByNameWhenCut) {
+  if (IsSkipped()) return;
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        RunOptions options = run_options(true);
+        options.threads = 1;
+        const auto placed = place_model(path_, all_on_cpu(), options);
+        exit_on_mapping_fault();
+        fs::resize_file(path_, 4096);
+        if (placed) (void)all_logits(*(*placed)->model, kPrompt);
+        std::_Exit(99);
+      },
+      ::testing::ExitedWithCode(exit_status(ErrorCode::kIo)), "berth: io: .*model.gguf.*cut short");
+}
+
+}  // namespace
+}  // namespace berth::testing
