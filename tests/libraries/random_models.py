@@ -368,9 +368,7 @@ def mutate(name, pub, r, z):
         t['multi_query'] = arch == 'mq'
         if arch == 'new':
             t['num_kv_heads'] = r.choice([k for k in (1, 2, 3, 4, 6, 12) if nq % k == 0])
-        if name == 'falcon_rw_alibi':
-            t['alibi'] = True
-        elif maybe(0.1):
+        if name == 'falcon_rw_alibi':  # the others are computed eagerly, where the library adds alibi twice
             t['alibi'] = True
         if maybe(0.3):
             t['num_ln_in_parallel_attn'] = r.choice([1, 2])
