@@ -79,7 +79,7 @@ build() {
     printf '%s' "${BERTH_SHARED:-}" >"$folder/.shared"
   fi
   (cd "$ROOT" && cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1) \
-    || { grep -E -A8 'error|FAILED' "$log" | head -60 >&2; exit 1; }
+    || { grep -aE -A8 'error|FAILED' "$log" | head -60 >&2; exit 1; }
   echo "built in $(elapsed "$start")"
 }
 

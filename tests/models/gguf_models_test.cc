@@ -420,7 +420,7 @@ void gemma3n_keys(GgufFile& f, const ModelSpec& s) {
   f.u32("embedding_length_per_layer_input", s.per_layer_embedding.dim);
   f.u32("attention.shared_kv_layers", shared_layers(s));
   std::vector<double> cutoffs;
-  for (const auto& l : s.layers) cutoffs.push_back(l.mlp.sparsity_icdf == 0 ? -HUGE_VAL : l.mlp.sparsity_icdf);
+  for (const auto& l : s.layers) cutoffs.push_back(l.mlp.sparsity_icdf.value_or(-HUGE_VAL));
   f.f32s("activation_sparsity_scale", cutoffs);
 }
 void gemma4_keys(GgufFile& f, const ModelSpec& s) {
