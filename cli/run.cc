@@ -39,6 +39,7 @@ class Run : public Command {
     TRY(options_, engine::with_recorded_options(options_));
     TRY(auto opened, engine::open_model(model_, options_, out.log()));
     // A broken tokenizer or prompt shows before the weights are read.
+    TRY_STATUS(engine::check_runnable(opened, options_));
     TRY(auto text, engine::read_text_parts(*opened.checkpoint));
     TRY_STATUS(text.check(generation_, interactive));
     TRY(auto planned, engine::plan_model(opened, options_));

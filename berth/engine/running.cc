@@ -59,19 +59,25 @@ std::vector<TrafficRow> RunningModel::traffic() const {
   return rows;
 }
 
-Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
-                                                 const Log& log) {
-  const auto start = std::chrono::steady_clock::now();
+Status check_runnable(const OpenedModel& opened, const Options& options) {
   if (opened.checkpoint->tensors().empty())
     return Error(ErrorCode::kUnsupported,
                  fmt::format("{} has no weights: it can be planned, not run", quoted(opened.name)),
                  {"Name the folder or the file that holds the weights."});
-  if (!opened.spec().unsupported.empty())  // before weights are read
+  if (!opened.spec().unsupported.empty())
     return Error(ErrorCode::kUnsupported,
                  fmt::format("running {} is not supported: {}", opened.spec().architecture, opened.spec().unsupported),
                  {"It can be planned; to run it, use another model or a later version."});
   if (options.purpose == "training")
-    return Error(ErrorCode::kInvalidArgument, "--for training is for planning: Berth runs models, it does not train them", {"berth plan MODEL --for training"});
+    return Error(ErrorCode::kInvalidArgument, "--for training is for planning: Berth runs models, it does not train them",
+                 {"berth plan MODEL --for training"});
+  return {};
+}
+
+Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
+                                                 const Log& log) {
+  const auto start = std::chrono::steady_clock::now();
+  TRY_STATUS(check_runnable(opened, options));
   auto out = std::make_unique<RunningModel>();
   out->opened = &opened;
   out->planned = std::move(planned);

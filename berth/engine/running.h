@@ -49,6 +49,9 @@ struct RunningModel {
   std::vector<TrafficRow> traffic() const;
 };
 
+// Whether it can run at all: it has weights, its forward pass exists. Errors: unsupported, invalid argument.
+Status check_runnable(const OpenedModel& opened, const Options& options);
+
 // Errors: kDoesNotFit (never after a plan was made, unless the machine lies), kCorruptData, kIo, kUnsupported,
 // kCancelled.
 Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,

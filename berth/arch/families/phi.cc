@@ -155,6 +155,7 @@ void read_gguf_phi3(GgufReader& gguf, Decoder& d) {
   const std::vector<float> shorter = gguf.rope_numbers("rope_factors_short.weight", rope.rotary_dim / 2);
   if (longer.empty() || shorter.empty()) return;
   rope.scaling = RopeScaling::kLongRope;
+  rope.renews = true;
   rope.long_factor.assign(longer.begin(), longer.end());
   rope.short_factor.assign(shorter.begin(), shorter.end());
   rope.original_max_position = gguf.integer("rope.scaling.original_context_length", text.max_position, kPositionRange);
