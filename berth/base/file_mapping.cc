@@ -13,7 +13,6 @@
 
 #include "berth/base/bytes.h"
 #include "berth/base/json.h"
-#include "berth/base/read_once.h"
 #include "berth/base/strings.h"
 
 namespace berth {
@@ -100,15 +99,15 @@ Error cannot_map(const File& file, int number) {
   return Error(ErrorCode::kIo, fmt::format("mapping {}: {}", quoted(file.path(), 400), std::strerror(number)));
 }
 
-// Address space for a file: `protection` memory that is a multiple of a large page away from `at`.
+// Address space for a file: readable memory that is a multiple of a large page away from `at`.
 struct Room {
   std::span<std::byte> reserved;
   std::byte* at = nullptr;
 };
-Result<Room> room_for(const File& file, int protection) {
+Result<Room> room_for(const File& file) {
   if (file.size_bytes() == 0) return cannot_map(file, EINVAL);
   const uint64_t bytes = align_up(file.size_bytes(), kPage) + kLargePage + FileMapping::kTailBytes;
-  void* const start = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return cannot_map(file, errno);
   const auto address = reinterpret_cast<uintptr_t>(start);
   const uint64_t skipped = align_up(address, uintptr_t{kLargePage}) - address;
@@ -118,7 +117,7 @@ Result<Room> room_for(const File& file, int protection) {
 }  // namespace
 
 Result<std::unique_ptr<FileMapping>> FileMapping::create(const File& file) {
-  TRY(const Room room, room_for(file, PROT_READ));
+  TRY(const Room room, room_for(file));
   std::unique_ptr<FileMapping> out(new FileMapping);
   out->reserved_ = room.reserved;
   // Shared: pages of the cache and nothing else, and what a handler would find is the file's.
@@ -132,31 +131,19 @@ Result<std::unique_ptr<FileMapping>> FileMapping::create(const File& file) {
   return out;
 }
 
-Result<std::unique_ptr<FileMapping>> FileMapping::create_image(const File& file) {
-  TRY(const Room room, room_for(file, PROT_READ | PROT_WRITE));
-  std::unique_ptr<FileMapping> out(new FileMapping);
-  out->reserved_ = room.reserved;
-  out->file_ = &file;
-  out->bytes_ = {room.at, file.size_bytes()};
-  out->image_ = room.at;
-  return out;
-}
-
 FileMapping::~FileMapping() {
   free_slot(slot_);
   ::munmap(reserved_.data(), reserved_.size());
 }
 
-Status FileMapping::populate(uint64_t offset, uint64_t bytes) const {
+void FileMapping::populate(uint64_t offset, uint64_t bytes) const {
   const uint64_t begin = offset / kPage * kPage, end = std::min(align_up(offset + bytes, kPage), bytes_.size());
-  if (begin >= end) return {};
-  if (is_image()) return read_once_at(*file_, begin, {image_ + begin, end - begin});
+  if (begin >= end) return;
   [[maybe_unused]] void* const at = const_cast<std::byte*>(bytes_.data()) + begin;
 #if defined(MADV_POPULATE_READ)
-  if (::madvise(at, end - begin, MADV_POPULATE_READ) == 0) return {};
+  if (::madvise(at, end - begin, MADV_POPULATE_READ) == 0) return;
 #endif
   ::madvise(at, end - begin, MADV_WILLNEED);
-  return {};
 }
 
 void exit_on_mapping_fault(bool json) {

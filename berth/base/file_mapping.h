@@ -28,28 +28,22 @@ class FileMapping {
   // `file` must outlive the mapping. Errors: kIo (the system refuses; an empty file), kUnsupported where there is no
   // mmap.
   static Result<std::unique_ptr<FileMapping>> create(const File& file);
-  // The same view, but of memory that populate() fills by read_once_at: where most of the file would have to come
-  // from the disk, that is faster than by way of the page cache, and what happens to the file afterwards does not
-  // matter. Only what was populated has the file's bytes.
-  static Result<std::unique_ptr<FileMapping>> create_image(const File& file);
   ~FileMapping();
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
   const File& file() const { return *file_; }
   std::span<const std::byte> bytes() const { return bytes_; }
-  bool is_image() const { return image_ != nullptr; }
-  // Makes the pages of the range present, reading what is not cached. Of a mapping it is advice: what it cannot bring
-  // is brought (or fails) when it is touched. Errors: of an image those of reading.
-  Status populate(uint64_t offset, uint64_t bytes) const;
+  // Makes the pages of the range present, reading what is not cached. It is advice: what it cannot bring is brought (or
+  // fails) when it is touched.
+  void populate(uint64_t offset, uint64_t bytes) const;
   // Whether the file still is what it was when opened: what was computed from the mapping until now may be used.
-  Status check_unchanged() const { return is_image() ? Status() : file_->check_unchanged(); }
+  Status check_unchanged() const { return file_->check_unchanged(); }
 
  private:
   FileMapping() = default;
   const File* file_ = nullptr;
   std::span<const std::byte> bytes_;
-  std::byte* image_ = nullptr;     // bytes_, to be filled
   std::span<std::byte> reserved_;  // with what lies before and after
   int slot_ = -1;                  // of the table that the handler looks at
 };

@@ -35,31 +35,11 @@ TEST_F(FileMappingTest, HasTheFilesBytesAndZerosAfterThem) {
   const std::span<const std::byte> bytes = (*mapping)->bytes();
   ASSERT_EQ(bytes.size(), text_.size());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % (2 << 20), 0u);
-  EXPECT_TRUE((*mapping)->populate(4096, 4096));
-  EXPECT_TRUE((*mapping)->populate(0, uint64_t{1} << 40));  // as much as there is
+  (*mapping)->populate(4096, 4096);
+  (*mapping)->populate(0, uint64_t{1} << 40);  // as much as there is
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(text_)).begin()));
   for (uint64_t i = 0; i < FileMapping::kTailBytes; ++i) ASSERT_EQ(bytes.data()[bytes.size() + i], std::byte{0}) << i;
   EXPECT_TRUE((*mapping)->check_unchanged());
-}
-
-TEST_F(FileMappingTest, AnImageHasTheBytesThatWereAskedForAndKeepsThem) {
-  const auto file = File::open(path_);
-  ASSERT_TRUE(file);
-  const auto image = FileMapping::create_image(*file);
-  ASSERT_TRUE(image);
-  EXPECT_TRUE((*image)->is_image());
-  ASSERT_TRUE((*image)->populate(5000, 5000));  // pages 1 and 2
-  const std::span<const std::byte> bytes = (*image)->bytes();
-  EXPECT_EQ(bytes[4095], std::byte{0});
-  const auto text = std::as_bytes(std::span(text_));
-  EXPECT_TRUE(std::equal(bytes.begin() + 4096, bytes.begin() + 3 * 4096, text.begin() + 4096));
-  ASSERT_TRUE((*image)->populate(0, text_.size()));
-  ASSERT_EQ(::truncate(path_.c_str(), 100), 0);
-  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), text.begin()));
-  EXPECT_TRUE((*image)->check_unchanged());
-  const Status cut = (*image)->populate(8192, 4096);
-  ASSERT_FALSE(cut);
-  EXPECT_NE(cut.error().message.find(path_), std::string::npos) << cut.error().message;
 }
 
 // Whatever is in the page cache, wherever the range begins and ends.

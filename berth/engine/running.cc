@@ -69,7 +69,8 @@ Status check_runnable(const OpenedModel& opened, const Options& options) {
                  fmt::format("running {} is not supported: {}", opened.spec().architecture, opened.spec().unsupported),
                  {"It can be planned; to run it, use another model or a later version."});
   if (options.purpose == "training")
-    return Error(ErrorCode::kInvalidArgument, "--for training is for planning: Berth runs models, it does not train them",
+    return Error(ErrorCode::kInvalidArgument,
+                 "--for training is for planning: Berth runs models, it does not train them",
                  {"berth plan MODEL --for training"});
   return {};
 }

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/base/read_once.h"
 #include "berth/base/strings.h"
+#include "berth/base/thread_pool.h"
 #include "berth/load/fill_matrix.h"
 #include "berth/load/gguf_view.h"
 #include "berth/load/offload_folder.h"
@@ -38,6 +40,10 @@ class Loader {
     TRY_STATUS(check_files());
     TRY_STATUS(allocate());
     TRY_STATUS(open_offload_folder());
+    for (const File& file : r_.checkpoint->files())
+      if (was_cold(file) && !waiting_pool_)
+        waiting_pool_ = std::make_unique<ThreadPool>(std::max(4, 2 * r_.pool->size()));
+    TRY_STATUS(bring_cold_files());
     uint64_t total = 0, done = 0;
     for (const sizing::TensorStorage& s : *r_.storage) total += s.bytes;
     for (size_t t = 0; t < r_.spec->tensors.size(); ++t) {
@@ -118,12 +124,10 @@ class Loader {
     return known != cold_.end() ? known->second : cold_.emplace(&file, is_cold(file)).first->second;
   }
 
-  // Cold files are read into an image, past the page cache. What is not looked through (tables) needs a real mapping.
-  const FileMapping* mapping_of(const File& file, bool looked_through) {
-    const bool image = looked_through && was_cold(file);
+  const FileMapping* mapping_of(const File& file) {
     for (const auto& mapping : store_.mappings_)
-      if (&mapping->file() == &file && mapping->is_image() == image) return mapping.get();
-    auto made = image ? FileMapping::create_image(file) : FileMapping::create(file);
+      if (&mapping->file() == &file) return mapping.get();
+    auto made = FileMapping::create(file);
     if (!made) {
       log_.debug(made.error().message + ": its weights are copied");
       return nullptr;
@@ -170,7 +174,7 @@ class Loader {
       if (uses.streamed) return none;
       const auto as_is = gguf_view(*r_.checkpoint, spec, storage, !uses.multiplied);
       if (!as_is) return none;
-      const FileMapping* const mapping = mapping_of(*as_is->at.file, uses.multiplied);
+      const FileMapping* const mapping = mapping_of(*as_is->at.file);
       if (mapping == nullptr || as_is->at.offset + as_is->at.bytes > mapping->bytes().size()) return none;
       matrix.planes[0] = mapping->bytes().data() + as_is->at.offset;
       matrix.in_blocks = as_is->in_blocks;
@@ -189,7 +193,7 @@ class Loader {
       }
       const auto place = in_file.place(plane);
       if (!place || place->offset % dtype_info(layout.dtype).block_bytes != 0) return none;
-      const FileMapping* const mapping = mapping_of(*place->file, uses.multiplied);
+      const FileMapping* const mapping = mapping_of(*place->file);
       if (mapping == nullptr || place->offset + place->bytes > mapping->bytes().size()) return none;
       matrix.planes[static_cast<size_t>(p)] = mapping->bytes().data() + place->offset;
     }
@@ -206,14 +210,62 @@ class Loader {
                                                                 storage.layout.total_bytes, device::Tag::kWeights));
     store_.buffers_.push_back(std::move(counted));
     store_.tensors_[t].matrix = *matrix;
-    const FileMapping* const from = holding(matrix->planes[0]);
-    if (from != nullptr && !from->is_image()) store_.mapped_bytes_ += storage.layout.total_bytes;
+    store_.mapped_bytes_ += storage.layout.total_bytes;
     mapped_[t] = true;
     return true;
   }
 
-  // Brings a mapped tensor into memory and looks for NaN. Not a table of which rows are gathered: they come when they
-  // are wanted, and a NaN among them shows in the logits, which fail.
+  // Threads of which some wait for the disk while others compute, where files come from it.
+  ThreadPool& pool() const { return waiting_pool_ ? *waiting_pool_ : *r_.pool; }
+
+  // Mapped tensors of cold files are brought into memory before anything is made of others, in one go: between tensors
+  // the disk would have nothing to do.
+  Status bring_cold_files() {
+    struct Piece {
+      const FileMapping* from;
+      uint64_t offset, bytes;
+    };
+    std::vector<Piece> pieces;
+    uint64_t total = 0, done = 0;
+    for (size_t t = 0; t < mapped_.size(); ++t) {
+      if (!mapped_[t] || !uses_of(t).multiplied) continue;
+      const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
+      for (int p = 0; p < quant::kPlaneCount; ++p) {
+        const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
+        const FileMapping* const from = begin == nullptr ? nullptr : holding(begin);
+        if (from == nullptr || !was_cold(from->file())) continue;
+        const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(static_cast<Plane>(p));
+        const auto offset = static_cast<uint64_t>(begin - from->bytes().data());
+        const uint64_t bytes = ceil_div<uint64_t>(layout.count, 32) * bytes_per_32(matrix, layout);
+        for (uint64_t at = offset, end = std::min(offset + bytes, from->bytes().size()); at < end;) {
+          const uint64_t n = std::min(kMaxChunkBytes - at % kMaxChunkBytes, end - at);  // whole pages, but for the ends
+          pieces.push_back({from, at, n});
+          total += n, at += n;
+        }
+      }
+    }
+    constexpr size_t kAtOnce = 64;
+    for (size_t first = 0; first < pieces.size(); first += kAtOnce) {
+      const size_t count = std::min(kAtOnce, pieces.size() - first);
+      TRY_STATUS(for_pieces(pool(), static_cast<int64_t>(count), staging_, [&](int64_t i, Staging&) -> Status {
+        const Piece& piece = pieces[first + static_cast<size_t>(i)];
+        piece.from->populate(piece.offset, piece.bytes);
+        return {};
+      }));
+      for (size_t i = first; i < first + count; ++i) done += pieces[i].bytes;
+      if (!log_.progress("reading weights", done, total))
+        return Error(ErrorCode::kCancelled, "loading was interrupted");
+    }
+    return {};
+  }
+
+  // 32 elements of a mapped plane in the file.
+  static uint64_t bytes_per_32(const quant::PackedMatrix& matrix, const quant::PlaneLayout& layout) {
+    return matrix.in_blocks ? quant::kQ8BlockBytes : 32 * dtype_info(layout.dtype).block_bytes;
+  }
+
+  // Brings a mapped tensor into memory and looks for NaN. Not a table of which rows are
+  // gathered: they come when they are wanted, and a NaN among them shows in the logits, which fail.
   Status look_through(size_t t) {
     if (!uses_of(t).multiplied) return {};
     const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
@@ -224,16 +276,16 @@ class Loader {
       if (begin == nullptr) continue;
       const FileMapping* const from = holding(begin);
       // Pieces of whole blocks: 32 elements are `per_32` bytes.
-      const uint64_t per_32 = matrix.in_blocks ? quant::kQ8BlockBytes : 32 * dtype_info(layout.dtype).block_bytes;
+      const uint64_t per_32 = bytes_per_32(matrix, layout);
       const uint64_t step = kMaxChunkBytes / per_32 * 32;
       TRY_STATUS(for_pieces(*r_.pool, static_cast<int64_t>(ceil_div(layout.count, step)), staging_,
                             [&](int64_t piece, Staging&) -> Status {
                               const uint64_t first = static_cast<uint64_t>(piece) * step;
                               const uint64_t count = std::min(step, layout.count - first);
                               if (from != nullptr)
-                                TRY_STATUS(from->populate(
+                                from->populate(
                                     static_cast<uint64_t>(begin - from->bytes().data()) + first / 32 * per_32,
-                                    ceil_div<uint64_t>(count, 32) * per_32));
+                                    ceil_div<uint64_t>(count, 32) * per_32);
                               return quant::check_finite(matrix, plane, first, count);
                             }));
     }
@@ -320,7 +372,7 @@ class Loader {
     fill.vector = spec.kind == TensorKind::kVector;
     fill.add_one = spec.recipe.add_one;
     fill.isa = r_.devices->cpu().isa();
-    TRY_STATUS(fill_matrix(reader, to, fill, *r_.pool, staging_));
+    TRY_STATUS(fill_matrix(reader, to, fill, pool(), staging_));
     return {};
   }
 
@@ -431,6 +483,7 @@ class Loader {
   WeightStore store_;
   std::vector<quant::MutablePackedMatrix> targets_;
   std::map<const File*, bool> cold_;
+  std::unique_ptr<ThreadPool> waiting_pool_;        // where files are cold
   std::vector<bool> on_disk_, mapped_;              // by tensor
   std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
   std::optional<OffloadFolder> offload_;
