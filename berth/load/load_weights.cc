@@ -67,6 +67,7 @@ class Loader {
     on_disk_.resize(tensors.size(), false);
     mapped_.resize(tensors.size(), false);
     CHECK(r_.plan->units.size() == r_.units->units.size());
+    find_uses();
     for (size_t u = 0; u < r_.units->units.size(); ++u) {
       const std::string& name = r_.plan->units[u].device;
       for (const int32_t t : r_.units->units[u].tensors) {
@@ -147,18 +148,26 @@ class Loader {
     bool streamed = false;    // copied elsewhere, as planes
     bool multiplied = false;  // more than rows gathered from it
   };
-  Uses uses_of(size_t t) const {
-    Uses uses;
+  // Of every tensor, once: a walk over all units is not for each of them.
+  void find_uses() {
+    const auto& tensors = r_.spec->tensors;
+    uses_.resize(tensors.size());
+    const auto add = [](Uses& to, const Uses& more) {
+      to.streamed |= more.streamed;
+      to.multiplied |= more.multiplied;
+    };
     for (size_t u = 0; u < r_.units->units.size(); ++u) {
       const plan::PlacedUnit& placed = r_.plan->units[u];
+      const Uses here{placed.access == plan::Access::kStream || placed.access_prefill == plan::Access::kStream,
+                      placed.access != plan::Access::kGather};
       for (const int32_t i : r_.units->units[u].tensors) {
-        const auto& tied_to = r_.spec->tensors[static_cast<size_t>(i)].tied_to;
-        if (static_cast<size_t>(i) != t && (!tied_to || *tied_to != r_.spec->tensors[t].role)) continue;
-        uses.streamed |= placed.access == plan::Access::kStream || placed.access_prefill == plan::Access::kStream;
-        uses.multiplied |= placed.access != plan::Access::kGather;
+        add(uses_[static_cast<size_t>(i)], here);
+        const auto& tied_to = tensors[static_cast<size_t>(i)].tied_to;
+        if (!tied_to) continue;
+        for (size_t t = 0; t < tensors.size(); ++t)
+          if (tensors[t].role == *tied_to) add(uses_[t], here);
       }
     }
-    return uses;
   }
 
   // The view of a tensor's bytes in the mapped checkpoint, where they are its planes, one piece each and aligned to
@@ -169,7 +178,7 @@ class Loader {
     const auto none = std::optional<quant::PackedMatrix>();
     if (spec.kind == TensorKind::kVector) return none;
     quant::PackedMatrix matrix{storage.layout.format, storage.layout.rows, storage.layout.cols};
-    const Uses uses = uses_of(t);
+    const Uses& uses = uses_[t];
     if (!storage.in_file) {
       if (uses.streamed) return none;
       const auto as_is = gguf_view(*r_.checkpoint, spec, storage, !uses.multiplied);
@@ -228,7 +237,7 @@ class Loader {
     std::vector<Piece> pieces;
     uint64_t total = 0, done = 0;
     for (size_t t = 0; t < mapped_.size(); ++t) {
-      if (!mapped_[t] || !uses_of(t).multiplied) continue;
+      if (!mapped_[t] || !uses_[t].multiplied) continue;
       const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
       for (int p = 0; p < quant::kPlaneCount; ++p) {
         const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
@@ -267,7 +276,7 @@ class Loader {
   // Brings a mapped tensor into memory and looks for NaN. Not a table of which rows are
   // gathered: they come when they are wanted, and a NaN among them shows in the logits, which fail.
   Status look_through(size_t t) {
-    if (!uses_of(t).multiplied) return {};
+    if (!uses_[t].multiplied) return {};
     const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
     for (int p = 0; p < quant::kPlaneCount; ++p) {
       const auto plane = static_cast<Plane>(p);
@@ -484,6 +493,7 @@ class Loader {
   std::vector<quant::MutablePackedMatrix> targets_;
   std::map<const File*, bool> cold_;
   std::unique_ptr<ThreadPool> waiting_pool_;        // where files are cold
+  std::vector<Uses> uses_;                          // by tensor
   std::vector<bool> on_disk_, mapped_;              // by tensor
   std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
   std::optional<OffloadFolder> offload_;
