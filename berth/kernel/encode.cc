@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "berth/base/check.h"
 #include "berth/base/float_environment.h"
@@ -133,9 +135,83 @@ Thresholds find_thresholds(quant::Codec codec) {
   return t;
 }
 
+// The smallest magnitude, as bf16 bits, that `absmax` scales beyond a threshold on its side of zero: x above a positive
+// one, not above a negative one.
+uint32_t first_beyond(float threshold, float absmax) {
+  const float reciprocal = 1.0f / absmax;
+  const auto beyond = [&](uint32_t m) {
+    const float x = bf16_to_f32(static_cast<uint16_t>(m));
+    return threshold > 0 ? x * reciprocal > threshold : !(-x * reciprocal > threshold);
+  };
+  uint32_t m = std::bit_cast<uint32_t>(std::fabs(threshold) * absmax) >> 16;
+  while (beyond(m)) --m;
+  while (!beyond(m)) ++m;
+  return m;
+}
+
+// Bins [first, end) of a table, from `place` on, which grows by one at each of the ascending `steps`: numbers, of which
+// bin b has 32b to 32b + 31. Where the bins' bases are given they stay.
+void fill_bins(int first, int end, int place, const std::vector<int>& steps, bool bases_given, uint8_t* base,
+               uint8_t* above) {
+  constexpr int kNever = 32;
+  size_t next = 0;
+  for (int bin = first; bin < end; ++bin) {
+    const bool has_step = next < steps.size() && steps[next] < 32 * (bin + 1);
+    above[bin] = static_cast<uint8_t>(has_step ? steps[next] & 31 : kNever);
+    if (!bases_given) {
+      base[bin] = static_cast<uint8_t>(place);
+    } else if (base[bin] != place) {  // stepped already
+      CHECK(base[bin] == place - 1 && !has_step);
+      above[bin] = 0;
+    }
+    if (has_step) ++place, ++next;
+    CHECK(next == steps.size() || steps[next] >= 32 * (bin + 1));  // one for a bin
+  }
+  CHECK(next == steps.size());
+}
+
+std::unique_ptr<const cpu::Bf16Tables> make_bf16_tables(quant::Codec codec, const Thresholds& t) {
+  auto tables = std::make_unique<cpu::Bf16Tables>();
+  const bool nf4 = codec == quant::Codec::kNF4;
+  for (int i = 0; i < 64; ++i)  // fp4's places of magnitudes: 8..15 upwards, 7..0 downwards
+    tables->code[i] = i % 16 < 8 ? t.code[8 + i % 16] : t.code[15 - i % 16];
+  for (uint32_t mantissa = 0; mantissa < 128; ++mantissa) {
+    cpu::Bf16Table& table = tables->by_mantissa[mantissa];
+    const uint32_t number = 0x3f80 + mantissa;
+    const float absmax = bf16_to_f32(static_cast<uint16_t>(number));
+    const int least = static_cast<int>(number) - (nf4 ? cpu::kNf4Reach : cpu::kFp4Reach);
+    std::vector<int> up, down;  // steps of g, ascending
+    for (int i = 0; i < 15; ++i) {
+      if (t.value[i] == 0) continue;
+      const int g = static_cast<int>(first_beyond(t.value[i], absmax)) - least;
+      CHECK(g > 0);
+      if (t.value[i] > 0)
+        up.push_back(g);
+      else
+        down.insert(down.begin(), g);
+    }
+    if (nf4) {
+      for (int& g : down) g = 2047 - (g - 1);  // where places rise with 2047 - g
+      std::reverse(down.begin(), down.end());
+      fill_bins(0, 32, static_cast<int>(down.size()), up, false, table.base, table.above);
+      fill_bins(32, 64, 0, down, false, table.base, table.above);
+    } else {
+      fill_bins(0, 64, 0, up, false, table.base, table.above);
+      fill_bins(0, 64, 0, down, true, table.base, table.above_negative);
+    }
+  }
+  return tables;
+}
+
 const Thresholds& thresholds_of(quant::Codec codec) {
   static const Books books = {find_thresholds(quant::Codec::kNF4), find_thresholds(quant::Codec::kFP4)};
   return codec == quant::Codec::kNF4 ? books.nf4 : books.fp4;
+}
+
+const cpu::Bf16Tables& bf16_tables_of(quant::Codec codec) {
+  static const auto nf4 = make_bf16_tables(quant::Codec::kNF4, thresholds_of(quant::Codec::kNF4));
+  static const auto fp4 = make_bf16_tables(quant::Codec::kFP4, thresholds_of(quant::Codec::kFP4));
+  return codec == quant::Codec::kNF4 ? *nf4 : *fp4;
 }
 
 }  // namespace
@@ -148,14 +224,15 @@ int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weight
   const SourceType type = source_type(weights.dtype), rounding = source_type(weights.load_dtype);
   const auto* const data = static_cast<const std::byte*>(weights.data);
   const Thresholds& thresholds = thresholds_of(codec);
-  const bool direct = kernels != nullptr && kernels->bf16_to_nf4 != nullptr && codec == quant::Codec::kNF4 &&
-                      type == SourceType::kBF16 && rounding != SourceType::kF16 && blocksize % 64 == 0;
+  const auto direct =
+      kernels == nullptr || type != SourceType::kBF16 || rounding == SourceType::kF16 || blocksize % 64 != 0 ? nullptr
+      : codec == quant::Codec::kNF4 ? kernels->bf16_to_nf4
+                                    : kernels->bf16_to_fp4;
   float values[kLargestBlock];
   for (int64_t begin = 0; begin < weights.count; begin += blocksize, ++absmax) {
-    if (direct) {
-      const int64_t done =
-          kernels->bf16_to_nf4(thresholds, static_cast<const uint16_t*>(weights.data) + begin, blocksize,
-                               (weights.count - begin) / blocksize, kTiny, codes + begin / 2, absmax);
+    if (direct != nullptr) {
+      const int64_t done = direct(bf16_tables_of(codec), static_cast<const uint16_t*>(weights.data) + begin, blocksize,
+                                  (weights.count - begin) / blocksize, codes + begin / 2, absmax);
       begin += done * blocksize;
       absmax += done;
       if (begin == weights.count) break;
@@ -177,11 +254,30 @@ int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weight
   return kAllFinite;
 }
 
+// A row of bf16 or fp16 as it is, where fp16 rounds none of its values that has a code other than 0. False: not so.
+//
+// What bf16 has below 2^-14, where fp16 has fewer bits, scales to less than 1/2 if the largest is 1/64 or more:
+// 2^-14 * 127 * 64 < 1/2.
+static bool encode_int8_row_16(const EncodeKernels& kernels, SourceType type, const Weights& row, int8_t* codes,
+                               float* scb) {
+  const bool f16 = type == SourceType::kF16;
+  const auto* const x = static_cast<const uint16_t*>(row.data);
+  const auto bits = static_cast<uint16_t>(kernels.largest_16(x, row.count));
+  const float most = f16 ? f16_to_f32(bits) : f16_to_f32(f32_to_f16(bf16_to_f32(bits)));
+  if (!std::isfinite(most) || most == 0 || (!f16 && most < 1.0f / 64)) return false;
+  *scb = most;
+  kernels.round_int8_16(f16, x, row.count, (1.0f / most) * 127.0f, codes);
+  return true;
+}
+
 int64_t encode_int8_row(Isa isa, const Weights& row, int8_t* codes, float* scb) {
   const FloatEnvironmentScope exact_floats;
   const EncodeKernels* const kernels = kernels_of(isa);
   const SourceType type = source_type(row.dtype), first = source_type(row.load_dtype);
   const auto* const data = static_cast<const std::byte*>(row.data);
+  if (kernels != nullptr && kernels->largest_16 != nullptr && type != SourceType::kF32 &&
+      (first == type || first == SourceType::kF32) && encode_int8_row_16(*kernels, type, row, codes, scb))
+    return kAllFinite;
   float values[kLargestBlock];
   // Twice over the row in pieces: through the load dtype, then through fp16.
   const auto piece = [&](int64_t begin) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -96,31 +97,69 @@ TEST(Encode, FourBitEqualsTheScalarEncoderOnEveryInstructionSet) {
   }
 }
 
-TEST(Encode, EveryBf16ValueHasTheScalarNf4Code) {
-  // 64 values to a block, the first of them its absmax; every finite bf16 of magnitude up to 1.
-  std::vector<float> x;
-  for (uint32_t h = 0; h < 65536; ++h) {
-    const float v = bf16_to_f32(static_cast<uint16_t>(h));
-    if (!(std::fabs(v) <= 1.0f)) continue;
-    if (x.size() % 64 == 0) x.push_back(x.size() % 128 == 0 ? 1.0f : -0.9375f);
-    x.push_back(v);
-  }
-  x.resize(x.size() / 64 * 64);
-  const std::vector<std::byte> data = stored(DType::kBF16, x);
+// 4-bit codes of blocks of 64 on every instruction set against the scalar ones.
+void expect_scalar_codes_of_bf16(quant::Codec codec, const std::vector<uint16_t>& data) {
+  std::vector<float> x(data.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = bf16_to_f32(data[i]);
   std::vector<uint8_t> codes(x.size() / 2), expected(x.size() / 2);
   std::vector<float> absmax(x.size() / 64), expected_absmax(x.size() / 64);
-  quant::encode_bnb_4bit(quant::Codec::kNF4, 64, quant::kBnbCpuRules, x, expected.data(), expected_absmax.data());
+  quant::encode_bnb_4bit(codec, 64, quant::kBnbCpuRules, x, expected.data(), expected_absmax.data());
   for (const Isa isa : available_isas()) {
-    encode_4bit(isa, quant::Codec::kNF4, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
-                codes.data(), absmax.data());
-    EXPECT_EQ(codes, expected) << isa_name(isa);
-    EXPECT_EQ(absmax, expected_absmax) << isa_name(isa);
+    if (isa == Isa::kRef) continue;
+    ASSERT_EQ(encode_4bit(isa, codec, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
+                          codes.data(), absmax.data()),
+              kAllFinite);
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15, expected[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15)
+          << isa_name(isa) << " " << quant::codec_name(codec) << ": " << x[i] << " of absmax "
+          << expected_absmax[i / 64];
+    ASSERT_EQ(absmax, expected_absmax) << isa_name(isa);
+  }
+}
+
+TEST(Encode, EveryBf16ValueHasTheScalarCodeForEveryMantissaOfTheAbsmax) {
+  for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4}) {
+    for (uint32_t mantissa = 0; mantissa < 128; ++mantissa) {
+      const uint32_t absmax = 0x3c00 + (mantissa % 8 << 7) + mantissa;
+      std::vector<uint16_t> x;
+      for (uint32_t h = 0; h < 65536; ++h) {
+        if ((h & 0x7fff) > absmax) continue;
+        if (x.size() % 64 == 0) x.push_back(static_cast<uint16_t>(absmax | (x.size() % 128 == 0 ? 0 : 0x8000)));
+        x.push_back(static_cast<uint16_t>(h));
+      }
+      x.resize((x.size() + 63) / 64 * 64);
+      for (size_t block = x.size() - 64; block < x.size(); ++block) x[block] = block % 64 ? x[block] : absmax;
+      ASSERT_NO_FATAL_FAILURE(expect_scalar_codes_of_bf16(codec, x));
+    }
+  }
+}
+
+TEST(Encode, EveryBf16AbsmaxHasTheScalarThresholds) {
+  // Blocks of every positive finite absmax, with the four bf16 values around each threshold times absmax, and zeros.
+  for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4}) {
+    std::vector<float> book(codec == quant::Codec::kNF4 ? quant::kNF4Book : quant::kFP4Book,
+                            (codec == quant::Codec::kNF4 ? quant::kNF4Book : quant::kFP4Book) + 16);
+    std::sort(book.begin(), book.end());
+    std::vector<uint16_t> x;
+    for (uint32_t absmax = 1; absmax < 0x7f80; ++absmax) {
+      const auto sign = static_cast<uint16_t>(absmax % 2 << 15);
+      x.push_back(static_cast<uint16_t>(absmax | sign));
+      for (int i = 0; i < 15; ++i) {
+        const float at = (book[static_cast<size_t>(i)] + book[static_cast<size_t>(i) + 1]) / 2 *
+                         bf16_to_f32(static_cast<uint16_t>(absmax));
+        const uint32_t magnitude = (std::bit_cast<uint32_t>(at) >> 16) & 0x7fff;
+        for (uint32_t m = magnitude > 0 ? magnitude - 1 : 0, end = m + 4; m < end; ++m)
+          x.push_back(static_cast<uint16_t>(std::min(m, absmax) | (at < 0 ? 0x8000 : 0)));
+      }
+      for (const uint16_t tiny : {uint16_t{0}, uint16_t{0x8000}, static_cast<uint16_t>(sign | 1)}) x.push_back(tiny);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_scalar_codes_of_bf16(codec, x));
   }
 }
 
 TEST(Encode, Int8RowsEqualTheScalarEncoderOnEveryInstructionSet) {
-  for (const int64_t n : {1, 7, 64, 1000, 9000}) {
-    for (const float size : {1.0f, 1e-3f, 1e-7f, 0.0f, 6e4f}) {
+  for (const int64_t n : {1, 7, 31, 63, 64, 65, 96, 1000, 9000}) {
+    for (const float size : {1.0f, 1.0f / 64, 1e-2f, 1e-3f, 1e-7f, 0.0f, 6e4f}) {
       std::vector<float> x(static_cast<size_t>(n));
       parity::Random random(static_cast<uint64_t>(n));
       for (float& v : x) v = random.signed_unit() * size;
@@ -138,6 +177,33 @@ TEST(Encode, Int8RowsEqualTheScalarEncoderOnEveryInstructionSet) {
             ASSERT_EQ(scb, expected_scb) << isa_name(isa);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(Encode, EveryBf16AndFp16ValueHasTheScalarInt8Code) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const float most : {1e-3f, 1.0f / 65, 1.0f / 64, 0.0157f, 0.3f, 1.0f, 100.0f, 65000.0f}) {
+      std::vector<uint16_t> row;
+      std::vector<float> x;
+      for (uint32_t h = 0; h < 65536; ++h) {
+        const auto half = static_cast<uint16_t>(h);
+        const float v = dtype == DType::kBF16 ? bf16_to_f32(half) : f16_to_f32(half);
+        if (!(std::fabs(v) <= most)) continue;
+        row.push_back(half);
+        x.push_back(v);
+      }
+      quant::round_through(DType::kF16, std::span<float>(x));
+      std::vector<int8_t> codes(x.size()), expected(x.size());
+      const float expected_scb = quant::encode_int8_row(x, quant::Int8Scale::kCpu, expected.data());
+      for (const Isa isa : available_isas()) {
+        float scb = -1;
+        ASSERT_EQ(
+            encode_int8_row(isa, {dtype, row.data(), static_cast<int64_t>(row.size()), dtype}, codes.data(), &scb),
+            kAllFinite);
+        EXPECT_EQ(scb, expected_scb) << isa_name(isa) << " " << dtype_name(dtype) << " " << most;
+        EXPECT_EQ(codes, expected) << isa_name(isa) << " " << dtype_name(dtype) << " " << most;
       }
     }
   }

@@ -120,6 +120,6 @@ void round_int8(const float* x, int64_t n, float scale, int8_t* codes) {
 
 }  // namespace
 
-const EncodeKernels kEncodeAvx2{widen, largest, classify, round_int8, nullptr};
+const EncodeKernels kEncodeAvx2{widen, largest, classify, round_int8, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace berth::kernel::cpu

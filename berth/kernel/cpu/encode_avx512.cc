@@ -1,14 +1,7 @@
-// kernel/cpu/encode_avx512.cc — the encoders' loops for AVX-512.
+// kernel/cpu/encode_avx512.cc — the encoders' loops for AVX-512, for any source.
 //
-// nf4 from bf16, the common case, in one pass over registers. The range -1..1 is cut into 32 bins so narrow (1/15.5)
-// that each holds at most one threshold, since nf4's lie 0.08 apart: code = base[bin] + (s > threshold[bin]). That is
-// exact for any rounding of the bin, as long as bins do not decrease with s, because a threshold's own bin is found by
-// the same instructions. s = 1 gives bin 31 exactly, so nothing needs clamping.
-//
-// A 32-bit word holds two bf16: its upper half with zeros below is the second as fp32, shifted left by 16 it is the
-// first. So codes of even and odd elements come in the same lanes, and a byte is 16 * even + odd.
-//
-// Everything else: binary search, as encode_avx2.cc.
+// A value's place among 15 ascending thresholds is a binary search of four steps, as in encode_avx2.cc. bf16 weights,
+// the common case, have loops of their own (encode_bf16_avx512.cc).
 #include <immintrin.h>
 
 #include <cstring>
@@ -17,68 +10,6 @@
 
 namespace berth::kernel::cpu {
 namespace {
-
-constexpr float kBins = 15.5f;
-
-inline __m512i bin_of(__m512 s) {
-  return _mm512_cvttps_epi32(_mm512_fmadd_ps(s, _mm512_set1_ps(kBins), _mm512_set1_ps(kBins)));
-}
-
-struct BinTable {
-  __m512 threshold[2];
-  __m512i base[2];
-};
-
-BinTable bin_table(const Thresholds& t) {
-  alignas(64) float threshold[32];
-  alignas(64) int32_t base[32] = {}, bin[16];
-  alignas(64) float value[16] = {};
-  for (int i = 0; i < 15; ++i) value[i] = t.value[i];
-  _mm512_store_si512(bin, bin_of(_mm512_load_ps(value)));
-  for (int b = 0; b < 32; ++b) {
-    threshold[b] = 2.0f;  // none: nothing is above it
-    for (int i = 0; i < 15; ++i) {
-      if (bin[i] < b) ++base[b];
-      if (bin[i] == b) threshold[b] = value[i];
-    }
-  }
-  return {{_mm512_load_ps(threshold), _mm512_load_ps(threshold + 16)},
-          {_mm512_load_si512(base), _mm512_load_si512(base + 16)}};
-}
-
-inline __m512i code_of(const BinTable& t, __m512 s) {
-  const __m512i bin = bin_of(s);
-  const __m512i base = _mm512_permutex2var_epi32(t.base[0], bin, t.base[1]);
-  const __mmask16 above =
-      _mm512_cmp_ps_mask(s, _mm512_permutex2var_ps(t.threshold[0], bin, t.threshold[1]), _CMP_GT_OQ);
-  return _mm512_mask_add_epi32(base, above, base, _mm512_set1_epi32(1));
-}
-
-int64_t bf16_to_nf4(const Thresholds& thresholds, const uint16_t* x, int64_t blocksize, int64_t blocks, float least,
-                    uint8_t* codes, float* absmax) {
-  static const BinTable table = bin_table(thresholds);
-  const BinTable t = table;
-  const __m512i no_sign = _mm512_set1_epi16(0x7fff), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  for (int64_t block = 0; block < blocks; ++block, x += blocksize, codes += blocksize / 2) {
-    __m512i most = _mm512_setzero_si512();
-    for (int64_t i = 0; i < blocksize; i += 32)
-      most = _mm512_max_epu16(most, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i)));
-    // Each 32-bit lane's larger half to the top.
-    most = _mm512_max_epu32(_mm512_and_si512(most, upper), _mm512_slli_epi32(most, 16));
-    const uint32_t bits = _mm512_reduce_max_epu32(most);
-    std::memcpy(absmax + block, &bits, 4);
-    if (bits >= 0x7f800000u || absmax[block] < least) return block;
-    const __m512 reciprocal = _mm512_set1_ps(1.0f / absmax[block]);
-    for (int64_t i = 0; i < blocksize; i += 32) {
-      const __m512i v = _mm512_loadu_si512(x + i);
-      const __m512i even = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), reciprocal));
-      const __m512i odd = code_of(t, _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), reciprocal));
-      const __m512i both = _mm512_or_si512(_mm512_slli_epi32(even, 4), odd);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi32_epi8(both));
-    }
-  }
-  return blocks;
-}
 
 inline __m512 through_bf16(__m512 v) {
   const __m512i u = _mm512_castps_si512(v);
@@ -167,6 +98,13 @@ void round_int8(const float* x, int64_t n, float scale, int8_t* codes) {
 
 }  // namespace
 
-const EncodeKernels kEncodeAvx512{widen, largest, classify, round_int8, bf16_to_nf4};
+const EncodeKernels kEncodeAvx512{widen,
+                                  largest,
+                                  classify,
+                                  round_int8,
+                                  largest_16_avx512,
+                                  round_int8_16_avx512,
+                                  bf16_to_nf4_avx512,
+                                  bf16_to_fp4_avx512};
 
 }  // namespace berth::kernel::cpu
