@@ -80,20 +80,76 @@ BERTH_INLINE void load_transposed_blocks(const uint8_t* const rows[16], int64_t 
   transpose16(out);
 }
 
-// A tile's sums of one lane: added to what waits, put where the next lanes find them.
-//   levels: [level][kBlockM][kPanelN]
-template <int kTile>
-BERTH_INLINE void put_lane(const __m512 (&a)[kTile][2], int merge_count, int64_t m, float* levels) {
-  constexpr int64_t kLevel = int64_t{kBlockM} * kPanelN;
-  float* const at = levels + m * kPanelN;
+// What happens to the sums of a panel's outputs after the last lane: + 0, times kappa, times the row scale, + bias.
+struct Finish {
+  __m512 kappa, row_scale[2], bias[2];
+  __mmask16 mask[2];  // outputs that exist
+  bool has_kappa, has_row_scale, has_bias;
+
+  Finish(const GemmTask& t, int64_t n_begin, bool row_scaled)
+      : kappa(_mm512_set1_ps(t.kappa)),
+        has_kappa(t.kappa != 1.0f),
+        has_row_scale(row_scaled),
+        has_bias(t.bias != nullptr) {
+    constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
+    for (int v = 0; v < 2; ++v) {
+      const int64_t n = n_begin + v * 16, left = t.row_count - n;
+      mask[v] = left >= 16 ? static_cast<__mmask16>(0xffff)
+                : left > 0 ? static_cast<__mmask16>((1u << left) - 1)
+                           : static_cast<__mmask16>(0);
+      bias[v] = has_bias ? _mm512_maskz_loadu_ps(mask[v], t.bias + n) : _mm512_setzero_ps();
+      const float* const scales = static_cast<const float*>(t.w.scales) + t.row_begin + n;
+      row_scale[v] = row_scaled ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], scales), _mm512_set1_ps(kInt8RowScale))
+                                : _mm512_set1_ps(1.0f);
+    }
+  }
+};
+
+// Where a tile's sums of one lane go: to those that wait, or (`finish`) to the outputs.
+struct TileOut {
+  int merges;     // finished sums to add
+  float* levels;  // of this tile: [level][kLevelStride]
+  const Finish* finish;
+  float* y;
+  int64_t y_stride;
+  int64_t rows;  // inputs that exist
+};
+
+// kLast: merges of the last lane; kBlock: inputs per level. A store to `y` waits for nothing: prefetch_outputs has
+// asked.
+template <int kLast, int64_t kBlock, int kTile>
+BERTH_INLINE void put_lane(const __m512 (&a)[kTile][2], const TileOut& out) {
+  constexpr int64_t kLevelStride = kBlock * kPanelN;
+  float* const at = out.levels;
+  if (out.finish == nullptr) {
+    BERTH_UNROLL
+    for (int i = 0; i < kTile; ++i) {
+      BERTH_UNROLL
+      for (int v = 0; v < 2; ++v) {
+        __m512 sum = a[i][v];
+        for (int c = 0; c < out.merges; ++c)
+          sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevelStride + i * kPanelN + v * 16), sum);
+        _mm512_store_ps(at + out.merges * kLevelStride + i * kPanelN + v * 16, sum);
+      }
+    }
+    return;
+  }
+  const Finish& f = *out.finish;
+  float* y = out.y;
   BERTH_UNROLL
-  for (int i = 0; i < kTile; ++i) {
+  for (int i = 0; i < kTile; ++i, y += out.y_stride) {
+    if (i >= out.rows) return;
     BERTH_UNROLL
     for (int v = 0; v < 2; ++v) {
       __m512 sum = a[i][v];
-      for (int c = 0; c < merge_count; ++c)
-        sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevel + i * kPanelN + v * 16), sum);
-      _mm512_store_ps(at + merge_count * kLevel + i * kPanelN + v * 16, sum);
+      BERTH_UNROLL
+      for (int c = 0; c < kLast; ++c)
+        sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevelStride + i * kPanelN + v * 16), sum);
+      sum = _mm512_add_ps(sum, _mm512_setzero_ps());
+      if (f.has_kappa) sum = _mm512_mul_ps(sum, f.kappa);
+      if (f.has_row_scale) sum = _mm512_mul_ps(sum, f.row_scale[v]);
+      if (f.has_bias) sum = _mm512_add_ps(sum, f.bias[v]);
+      _mm512_mask_storeu_ps(y + v * 16, f.mask[v], sum);
     }
   }
 }
@@ -105,34 +161,6 @@ BERTH_INLINE void prefetch_outputs(const GemmTask& t, int64_t m, int tile, int64
   for (int64_t i = 0; i < rows; ++i) {
     __builtin_prefetch(y + i * stride, 1, 3);
     __builtin_prefetch(y + i * stride + 16, 1, 3);
-  }
-}
-
-// y = sum + 0, times kappa, times the row scale, plus bias, for `m_count` inputs and up to 32 outputs.
-inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin, int64_t m_count, int64_t n_begin,
-                          bool row_scaled) {
-  constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
-  const bool has_kappa = t.kappa != 1.0f, has_bias = t.bias != nullptr;
-  const __m512 kappa = _mm512_set1_ps(t.kappa);
-  const int64_t stride = t.y_stride;
-  for (int v = 0; v < 2; ++v) {
-    const int64_t n = n_begin + v * 16;
-    const int64_t left = t.row_count - n;
-    if (left <= 0) return;
-    const __mmask16 mask = left >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << left) - 1);
-    const __m512 bias = t.bias != nullptr ? _mm512_maskz_loadu_ps(mask, t.bias + n) : _mm512_setzero_ps();
-    __m512 row_scale = _mm512_set1_ps(1.0f);
-    if (row_scaled)
-      row_scale = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, static_cast<const float*>(t.w.scales) + t.row_begin + n),
-                                _mm512_set1_ps(kInt8RowScale));
-    float* to = t.y + m_begin * stride + n;
-    for (int64_t m = 0; m < m_count; ++m, to += stride) {
-      __m512 y = _mm512_add_ps(_mm512_load_ps(sums + m * kPanelN + v * 16), _mm512_setzero_ps());
-      if (has_kappa) y = _mm512_mul_ps(y, kappa);
-      if (row_scaled) y = _mm512_mul_ps(y, row_scale);
-      if (has_bias) y = _mm512_add_ps(y, bias);
-      _mm512_mask_storeu_ps(to, mask, y);
-    }
   }
 }
 

@@ -47,7 +47,7 @@ constexpr int64_t kGap = word_elements(kKind) <= 2 ? 1 : 0;
 // One lane of kTile inputs x 32 outputs. `lane` is its first word, `next` the inputs that come after, to be asked for.
 template <Kind kKind, bool kMin, int kTile>
 void tile_lane(const float* panel, const float* scales, const float* minima, const float* x, const float* t,
-               const float* next, int64_t words, int64_t lane, int merge_count, int64_t m, float* levels) {
+               const float* next, int64_t words, int64_t lane, const TileOut& out) {
   constexpr int kElements = word_elements(kKind);
   __m512 a[kTile][2];
   BERTH_UNROLL
@@ -63,7 +63,7 @@ void tile_lane(const float* panel, const float* scales, const float* minima, con
         a[i][1] = _mm512_fmadd_ps(w1, b, a[i][1]);
       }
     }
-    put_lane<kTile>(a, merge_count, m, levels);
+    put_lane<5, kBlockM>(a, out);
     return;
   }
   const float* s = scales + lane / words_per_block(kKind) * kPanelN;
@@ -109,7 +109,7 @@ void tile_lane(const float* panel, const float* scales, const float* minima, con
       }
     }
   }
-  put_lane<kTile>(a, merge_count, m, levels);
+  put_lane<5, kBlockM>(a, out);
 }
 
 // --- packing a panel ---
@@ -287,6 +287,7 @@ void gemm(const GemmTask& t) {
       row[i] = t.w.stored_row(t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1));
     pack_codes<kKind>(t.w, row, order, op, panel);
     if (is_scaled(kKind)) pack_scales<kKind, kMin>(t.w, row, p);
+    const Finish finish(t, n, kKind == Kind::kInt8);
     for (int64_t block = 0; block < padded_m;) {
       int64_t end = block;
       while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
@@ -302,18 +303,21 @@ void gemm(const GemmTask& t) {
           const bool last = m + tile >= end;
           const float* next = reinterpret_cast<const float*>(t.x) + (last ? block : m + tile) * x_floats +
                               (last ? first + count : first) * kElements * (last || m + tile < sixes_end ? 6 : 4);
-          if (i + 1 == kLanes) prefetch_outputs(t, m, tile, n);
+          const bool finished = i + 1 == kLanes;
+          if (finished) prefetch_outputs(t, m, tile, n);
+          const TileOut out{merges(i),
+                            p.levels + (m - block) * kPanelN,
+                            finished ? &finish : nullptr,
+                            t.y + m * t.y_stride + n,
+                            t.y_stride,
+                            t.m - m};
           if (tile == 6)
-            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), merges(i), m - block,
-                                      p.levels);
+            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), out);
           else
-            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), merges(i), m - block,
-                                      p.levels);
+            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), out);
           m += tile;
         }
       }
-      const int64_t real = (end < t.m ? end : t.m) - block;
-      write_outputs(t, p.levels + 5 * int64_t{kBlockM} * kPanelN, block, real, n, kKind == Kind::kInt8);
       block = end;
     }
   }

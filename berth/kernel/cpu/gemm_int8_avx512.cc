@@ -23,6 +23,26 @@ enum class Kind { kBook, kFive, kSix, kByte };
 constexpr int kLanes = 8;
 constexpr int64_t kWordBytes = 8 * kPanelN * 4;  // of the panel
 
+// Where the parts of kInt8Panels panels lie in a thread's scratch.
+struct Int8PanelScratch {
+  Int8PanelScratch(std::byte* scratch, int64_t k) : padded((k + 255) / 256 * 256) {
+    first_codes = reinterpret_cast<int8_t*>(scratch);
+    first_scales = reinterpret_cast<float*>(scratch + kInt8Panels * padded * kPanelN);
+    row = first_scales + kInt8Panels * padded / 16 * kPanelN;
+    levels = row + padded / 16 * kPanelN;
+  }
+  int8_t* codes(int64_t panel) const { return first_codes + panel * padded * kPanelN; }
+  // Q6_K has a scale per 16 elements; the others one per 32, and perhaps a minimum.
+  float* scales(int64_t panel) const { return first_scales + panel * (padded / 16) * kPanelN; }
+  float* minima(int64_t panel) const { return scales(panel) + padded / 32 * kPanelN; }
+
+  int64_t padded;
+  int8_t* first_codes;
+  float* first_scales;
+  float* row;  // some rows' scales and minima before they are dealt out
+  float* levels;
+};
+
 // kIntFloat + i -> i
 BERTH_INLINE __m512 to_float(__m512i i) {
   return _mm512_sub_ps(_mm512_castsi512_ps(i), _mm512_set1_ps(kIntFloatValue));
@@ -31,7 +51,7 @@ BERTH_INLINE __m512 to_float(__m512i i) {
 // One lane of kTile inputs x 32 outputs.
 template <Kind kKind, bool kMin, bool kScaled, int kTile>
 void tile_lane(const int8_t* panel, const float* scales, const float* minima, const int32_t* x, int64_t words,
-               const std::byte* next, int merge_count, int64_t m, float* levels) {
+               const std::byte* next, const TileOut& out) {
   constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of the inputs
   constexpr int kRuns = kKind == Kind::kSix ? 2 : 1;
   constexpr int kColumns = 8 / kRuns;
@@ -82,7 +102,7 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
       }
     }
   }
-  put_lane<kTile>(a, merge_count, m, levels);
+  put_lane<3, kInt8BlockM>(a, out);
 }
 
 // --- packing a panel ---
@@ -180,9 +200,11 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
 // Scales by position: [position][run][32 outputs].
 template <Kind kKind, bool kMin>
 void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order,
-                 const PanelScratch& p) {
+                 const Int8PanelScratch& p, int64_t panel) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
   const int64_t n = order.words * kRuns;
+  float* const scales = p.scales(panel);
+  [[maybe_unused]] float* const minima = p.minima(panel);
   for (int v = 0; v < 2; ++v) {
     const RowScales rows = expand_rows(w, row + v * 16, n, p.row);
     for (int64_t column = 0; column * 16 < n; ++column) {
@@ -191,12 +213,44 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrde
       if (kMin) load_transposed(rows.m, column, n * 4, m);
       for (int64_t j = 0; j < 16 && column * 16 + j < n; ++j) {
         const int64_t at = order.position((column * 16 + j) / kRuns) * kRuns + j % kRuns;
-        _mm512_store_si512(p.scales + at * kPanelN + v * 16, s[j]);
-        if (kMin) _mm512_store_si512(p.minima + at * kPanelN + v * 16, m[j]);
+        _mm512_store_si512(scales + at * kPanelN + v * 16, s[j]);
+        if (kMin) _mm512_store_si512(minima + at * kPanelN + v * 16, m[j]);
       }
     }
   }
 }
+
+// The memory that the next task of this thread packs, asked for a little at a time while this one multiplies.
+class Ahead {
+ public:
+  // `calls`: of ask().
+  Ahead(const GemmTask& t, int64_t code_bytes, int64_t high_bytes, int64_t calls) {
+    if (t.next_rows == 0) return;
+    const int64_t row = t.w.stored_row(t.next_begin);
+    add(t.w.codes + row * code_bytes, t.next_rows * code_bytes);
+    if (high_bytes != 0) add(reinterpret_cast<const uint8_t*>(t.w.high) + row * high_bytes, t.next_rows * high_bytes);
+    int64_t lines = 0;
+    for (int i = 0; i < count_; ++i) lines += (end_[i] - at_[i] + 63) / 64;
+    each_ = (lines + calls - 1) / calls;
+  }
+  void ask() {
+    for (int64_t n = 0; n < each_ && part_ < count_; ++n) {
+      _mm_prefetch(at_[part_], _MM_HINT_T1);
+      at_[part_] += 64;
+      if (at_[part_] >= end_[part_]) ++part_;
+    }
+  }
+
+ private:
+  void add(const uint8_t* plane, int64_t bytes) {
+    at_[count_] = reinterpret_cast<const char*>(plane);
+    end_[count_] = at_[count_] + bytes;
+    ++count_;
+  }
+  const char *at_[2] = {}, *end_[2] = {};
+  int count_ = 0, part_ = 0;
+  int64_t each_ = 0;
+};
 
 template <Kind kKind, bool kMin, bool kScaled>
 void gemm(const GemmTask& t) {
@@ -204,46 +258,61 @@ void gemm(const GemmTask& t) {
   const int64_t words = t.w.k / 32;
   const LaneOrder<kLanes> order(words);
   const Operands op = operands(t.w);
-  const PanelScratch p = panel_scratch(t.scratch, t.w.k);
-  int8_t* const panel = reinterpret_cast<int8_t*>(p.weights);
+  const Int8PanelScratch scratch(t.scratch, t.w.k);
   const Tiling tiles = tiling(t.m);
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
-  for (int64_t n = 0; n < t.row_count; n += kPanelN) {
-    int64_t row[kPanelN];
-    for (int i = 0; i < kPanelN; ++i)
-      row[i] = t.w.stored_row(t.row_begin + (n + i < t.row_count ? n + i : t.row_count - 1));
-    pack_codes<kKind>(t.w, row, order, op, panel);
-    if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, p);
-    const int64_t padded_m = tiles.sixes * 6 + tiles.fours * 4;
+  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t panels = (t.row_count + kPanelN - 1) / kPanelN;
+  const int64_t row_codes = kKind != Kind::kByte ? words * 16 : t.w.in_blocks ? words * kQ8BlockBytes : words * 32;
+  const int64_t row_high = kKind == Kind::kSix ? words * 8 : kKind == Kind::kFive ? words * 4 : 0;
+  Ahead ahead(t, row_codes, row_high, panels * kLanes * (tiles.sixes + tiles.fours));
+  const auto tile_at = [&](int64_t m) { return m < sixes_end ? 6 : 4; };
+  for (int64_t group = 0; group < panels; group += kInt8Panels) {
+    const int64_t group_end = group + kInt8Panels < panels ? group + kInt8Panels : panels;
+    for (int64_t panel = group; panel < group_end; ++panel) {
+      int64_t row[kPanelN];
+      for (int64_t i = 0; i < kPanelN; ++i) {
+        const int64_t n = panel * kPanelN + i;
+        row[i] = t.w.stored_row(t.row_begin + (n < t.row_count ? n : t.row_count - 1));
+      }
+      pack_codes<kKind>(t.w, row, order, op, scratch.codes(panel - group));
+      if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, scratch, panel - group);
+    }
     for (int64_t block = 0; block < padded_m;) {
-      const int64_t sixes_end = tiles.sixes * 6;
-      const int64_t limit = block + kBlockM < padded_m ? block + kBlockM : padded_m;
       int64_t end = block;
-      while (end < limit && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
-      for (int i = 0; i < kLanes; ++i) {
-        const int64_t first = order.first[i], count = order.first[i + 1] - first;
-        const int merge_count = merges(i);
-        for (int64_t m = block; m < end;) {
-          const int tile = m < sixes_end ? 6 : 4;
-          const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
-          // The next tile's part of this lane; after the last one the first one's part of the next lane.
-          const bool last = m + tile >= end;
-          const std::byte* next =
-              t.x + (last ? block : m + tile) * x_bytes +
-              (last ? first + count : first) * kInt8TileColumns * 4 * (last || m + tile < sixes_end ? 6 : 4);
-          const int8_t* w = panel + first * kWordBytes;
-          const float* s = p.scales + first * kRuns * kPanelN;
-          const float* mn = p.minima + first * kPanelN;
-          if (i + 1 == kLanes) prefetch_outputs(t, m, tile, n);
-          if (tile == 6)
-            tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, next, merge_count, m - block, p.levels);
-          else
-            tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, next, merge_count, m - block, p.levels);
-          m += tile;
+      while (end < padded_m && end + tile_at(end) <= block + kInt8BlockM) end += tile_at(end);
+      for (int64_t panel = group; panel < group_end; ++panel) {
+        const int64_t n = panel * kPanelN;
+        const Finish finish(t, n, t.w.codec == Codec::kInt8Row);
+        for (int i = 0; i < kLanes; ++i) {
+          const int64_t first = order.first[i], count = order.first[i + 1] - first;
+          const bool finished = i + 1 == kLanes;
+          const int8_t* const w = scratch.codes(panel - group) + first * kWordBytes;
+          const float* const s = scratch.scales(panel - group) + first * kRuns * kPanelN;
+          const float* const mn = scratch.minima(panel - group) + first * kPanelN;
+          for (int64_t m = block; m < end;) {
+            const int tile = tile_at(m);
+            const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
+            // The next tile's part of this lane; after the last one the first one's part of the next lane.
+            const bool last = m + tile >= end;
+            const int64_t next_m = last ? block : m + tile, next_first = !last ? first : finished ? 0 : first + count;
+            const std::byte* const next = t.x + next_m * x_bytes + next_first * kInt8TileColumns * 4 * tile_at(next_m);
+            if (finished) prefetch_outputs(t, m, tile, n);
+            ahead.ask();
+            const TileOut out{merges(i),
+                              scratch.levels + (m - block) * kPanelN,
+                              finished ? &finish : nullptr,
+                              t.y + m * t.y_stride + n,
+                              t.y_stride,
+                              t.m - m};
+            if (tile == 6)
+              tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, next, out);
+            else
+              tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, next, out);
+            m += tile;
+          }
         }
       }
-      const int64_t real = (end < t.m ? end : t.m) - block;
-      write_outputs(t, p.levels + 3 * int64_t{kBlockM} * kPanelN, block, real, n, t.w.codec == Codec::kInt8Row);
       block = end;
     }
   }

@@ -68,35 +68,38 @@ inline void put_column(int32_t* at, __m256i v) {
 }
 
 template <int kTile>
+void int8_word(const float* x, int64_t x_stride, int rows, bool nibbles, int32_t* at) {
+  const __m256i offset = _mm256_set1_epi32(kIntFloat);
+  const auto start = [&](__m256i sum) { return _mm256_sub_epi32(offset, _mm256_slli_epi32(sum, 7)); };  // - 128 * sum
+  __m256i q[8] = {};
+  alignas(32) int32_t first[8] = {}, second[8] = {};
+  alignas(32) float dx[8] = {};
+  for (int m = 0; m < rows; ++m) {
+    const Int8Word w = quantize_word(x + m * x_stride, q[m]);
+    if (nibbles)  // even 16, odd 16 -> their quarters in turn
+      q[m] = _mm256_permutevar8x32_epi32(even_odd(q[m]), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    first[m] = w.half_sum[0];
+    second[m] = w.half_sum[1];
+    dx[m] = w.dx;
+  }
+  transpose8(q);
+  for (int c = 0; c < 8; ++c) put_column<kTile>(at + c * kTile, q[c]);
+  const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(first));
+  const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(second));
+  const __m256i sum = _mm256_add_epi32(a, b);
+  put_column<kTile>(at + 8 * kTile, start(sum));
+  put_column<kTile>(at + 9 * kTile, start(a));
+  put_column<kTile>(at + 10 * kTile, start(b));
+  put_column<kTile>(at + 11 * kTile, _mm256_castps_si256(_mm256_load_ps(dx)));
+  put_column<kTile>(at + 12 * kTile, _mm256_castps_si256(_mm256_cvtepi32_ps(sum)));
+}
+
+template <int kTile>
 void int8_tile(const float* x, int64_t x_stride, int rows, int64_t k, bool nibbles, int32_t* out) {
   const int64_t words = k / 32;
   const LaneOrder<8> order(words);
-  const __m256i offset = _mm256_set1_epi32(kIntFloat);
-  const auto start = [&](__m256i sum) { return _mm256_sub_epi32(offset, _mm256_slli_epi32(sum, 7)); };  // - 128 * sum
-  for (int64_t word = 0; word < words; ++word) {
-    int32_t* at = out + order.position(word) * kInt8TileColumns * kTile;
-    __m256i q[8] = {};
-    alignas(32) int32_t first[8] = {}, second[8] = {};
-    alignas(32) float dx[8] = {};
-    for (int m = 0; m < rows; ++m) {
-      const Int8Word w = quantize_word(x + m * x_stride + word * 32, q[m]);
-      if (nibbles)  // even 16, odd 16 -> their quarters in turn
-        q[m] = _mm256_permutevar8x32_epi32(even_odd(q[m]), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-      first[m] = w.half_sum[0];
-      second[m] = w.half_sum[1];
-      dx[m] = w.dx;
-    }
-    transpose8(q);
-    for (int c = 0; c < 8; ++c) put_column<kTile>(at + c * kTile, q[c]);
-    const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(first));
-    const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(second));
-    const __m256i sum = _mm256_add_epi32(a, b);
-    put_column<kTile>(at + 8 * kTile, start(sum));
-    put_column<kTile>(at + 9 * kTile, start(a));
-    put_column<kTile>(at + 10 * kTile, start(b));
-    put_column<kTile>(at + 11 * kTile, _mm256_castps_si256(_mm256_load_ps(dx)));
-    put_column<kTile>(at + 12 * kTile, _mm256_castps_si256(_mm256_cvtepi32_ps(sum)));
-  }
+  for (int64_t word = 0; word < words; ++word)
+    int8_word<kTile>(x + word * 32, x_stride, rows, nibbles, out + order.position(word) * kInt8TileColumns * kTile);
 }
 
 template <int kTile>
@@ -125,6 +128,10 @@ void tile_of(const float* x, int64_t x_stride, int rows, int64_t k, InputLayout 
 }
 
 }  // namespace
+
+void int8_tile_word_avx2(const float* x, int64_t x_stride, int tile, bool nibbles, int32_t* out) {
+  tile == 6 ? int8_word<6>(x, x_stride, 6, nibbles, out) : int8_word<4>(x, x_stride, 4, nibbles, out);
+}
 
 void prepare_tile_avx2(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
                        std::byte* out) {

@@ -17,6 +17,6 @@ constexpr int64_t kGemmFrom[7] = {8, 10, 10, 6, 12, 10, 6};
 const int64_t* gemm_from() { return kGemmFrom; }
 }  // namespace
 
-const LinearKernels kLinearAvx2{8, rows, gemm, gemm_from};
+const LinearKernels kLinearAvx2{8, prepare_tile_avx2, rows, gemm, gemm_from};
 
 }  // namespace berth::kernel::cpu

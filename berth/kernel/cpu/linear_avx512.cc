@@ -18,6 +18,6 @@ constexpr int64_t kGemmFromIntel[7] = {16, 9, 7, 5, 5, 4, 16};
 const int64_t* gemm_from() { return __builtin_cpu_is("intel") ? kGemmFromIntel : kGemmFromAmd; }
 }  // namespace
 
-const LinearKernels kLinearAvx512{16, rows, gemm, gemm_from};
+const LinearKernels kLinearAvx512{16, prepare_tile_avx512, rows, gemm, gemm_from, kInt8Panels};
 
 }  // namespace berth::kernel::cpu

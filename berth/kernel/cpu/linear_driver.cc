@@ -199,17 +199,24 @@ void Call::gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   parallel(tiles.sixes + tiles.fours, [&](int64_t i, int) {
     const int tile = i < tiles.sixes ? 6 : 4;
     const int64_t m = i < tiles.sixes ? i * 6 : sixes_end + (i - tiles.sixes) * 4;
-    prepare_tile_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.x_stride,
-                      static_cast<int>(std::min<int64_t>(tile, m_count - m)), tile, in_.k, layout, x + m * x_bytes);
+    kernels_.prepare_tile(in_.x + (m_begin + m) * in_.x_stride, in_.x_stride,
+                          static_cast<int>(std::min<int64_t>(tile, m_count - m)), tile, in_.k, layout, x + m * x_bytes);
   });
-  for_chunks(
-      layout, [&](const LinearJob&) { return int64_t{kPanelN}; },
-      [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
-        GemmTask t = task_of<GemmTask>(job, begin, count, m_begin, m_count);
-        t.x = x;
-        t.scratch = areas + thread * area;
-        kernels_.gemm(t.w.codec, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
-      });
+  const bool groups = (layout == InputLayout::kNibbles || layout == InputLayout::kBytes) && m_count >= kInt8BlockM;
+  const auto gemm_rows = [&](const LinearJob& job) {
+    // Several panels to a chunk, where each thread still gets several chunks.
+    const int64_t panels = job.row_count / kPanelN / (threads_ == 1 ? 1 : threads_ * 4);
+    return kPanelN * (groups ? std::clamp<int64_t>(panels, 1, kernels_.int8_panels) : 1);
+  };
+  for_chunks(layout, gemm_rows, [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
+    GemmTask t = task_of<GemmTask>(job, begin, count, m_begin, m_count);
+    t.x = x;
+    // Threads take chunks in turn.
+    t.next_begin = t.row_begin + threads_ * gemm_rows(job);
+    t.next_rows = std::clamp(job.row_begin + job.row_count - t.next_begin, int64_t{0}, gemm_rows(job));
+    t.scratch = areas + thread * area;
+    kernels_.gemm(t.w.codec, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+  });
 }
 
 // Rows that are not whole words of 32: each thread runs the definition on its rows, a few inputs at a time.

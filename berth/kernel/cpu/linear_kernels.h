@@ -144,20 +144,31 @@ struct GemmTask {
   int64_t y_stride = 0;
   const float* bias = nullptr;
   float kappa = 1;
-  std::byte* scratch = nullptr;  // of this thread, gemm_scratch_bytes(k)
+  int64_t next_begin = 0, next_rows = 0;  // outputs whose weights this thread is likely to read after these; 0: none
+  std::byte* scratch = nullptr;           // of this thread, gemm_scratch_bytes(k)
 };
 
 using GemmFn = void (*)(const GemmTask&);
 
-// A panel of weights as fp32, its scales and minima by output and by block, the sums that wait.
+// int8 on AVX-512: kInt8Panels panels at a time pass over kInt8BlockM inputs, so that these come from beyond the
+// second-level cache once for all of them. The panels and the inputs of a block fit that cache together.
+inline constexpr int kInt8Panels = 4;
+inline constexpr int kInt8BlockM = 48;
+
+// A panel of weights as fp32 (or kInt8Panels of bytes), its scales and minima by output and by block, the sums that
+// wait.
 constexpr int64_t gemm_scratch_bytes(int64_t k) {
   const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN * 4;
-  return padded * kPanelN * 4 + kPanelGaps + 3 * scales + int64_t{kMaxLevels} * kBlockM * kPanelN * 4;
+  return padded * kPanelN * 4 + kPanelGaps + (kInt8Panels + 2) * scales + int64_t{kMaxLevels} * kBlockM * kPanelN * 4;
 }
 
 // Inputs m .. m + rows - 1 (rows <= tile, the others are zeros) as a tile of 6 or 4.
 void prepare_tile_avx2(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
                        std::byte* out);
+void prepare_tile_avx512(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
+                         std::byte* out);
+// One word of a whole tile in int8 mode.
+void int8_tile_word_avx2(const float* x, int64_t x_stride, int tile, bool nibbles, int32_t* out);
 
 // --- made for AVX2, used by AVX-512 too (linear_prepare_avx2.cc, linear_scales_avx2.cc) ---
 
@@ -187,10 +198,13 @@ inline constexpr int kGemmFromFourBits = 6;
 
 struct LinearKernels {
   int vector = 0;  // floats
+  decltype(prepare_tile_avx2)* prepare_tile = nullptr;
   RowsFn (*rows)(const WeightView& w, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
   // [InputLayout], [kGemmFromFourBits]: the least M for which gemm is the faster one.
   const int64_t* (*gemm_from)() = nullptr;
+  // Panels of a chunk of outputs in int8 mode, many inputs.
+  int int8_panels = 1;
 };
 
 extern const LinearKernels kLinearAvx512;
