@@ -20,6 +20,7 @@ class Bench : public Command {
     app.add_option("-d,--depth", bench_.depth, "tokens already in the context when either test begins")->capture_default_str()->group("What is measured");
     app.add_option("-r,--repeats", bench_.repeats, "runs of each test")->capture_default_str()->group("What is measured");
     app.add_option("-t,--threads", threads_, "thread counts: 1,2")->delimiter(',')->group("What is measured");
+    app.add_flag("--trace", bench_.trace, "after the decode test once more, timed by operation: computing and waiting")->group("What is measured");
     app.add_flag("--load", load_, "instead: seconds and rates of loading, cold and warm, beside raw reads of the files")->group("What is measured");
     add_options(app, options_, "threads");
   }

@@ -67,6 +67,8 @@ struct alignas(64) ThreadPool::State {
   std::atomic<int> sleepers{0};
   std::atomic<bool> stopping{false};
 
+  std::atomic<Trace*> trace{nullptr};
+
   std::mutex one_fork;  // callers take turns
   int num_threads = 1;
   std::vector<std::thread> workers;
@@ -91,8 +93,11 @@ int64_t ThreadPool::State::work(int thread) {
     if (!word.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     const int64_t first = (total - static_cast<int64_t>(seen & kPieceMask)) * length;
     const int64_t last = first + std::min(length, n - first);
+    Trace* const timeline = trace.load(std::memory_order_relaxed);
+    const int64_t since = timeline == nullptr ? 0 : Trace::now_ns();
     for (int64_t begin = first; begin < last; begin += std::min(g, last - begin))
       f(f_object, begin, begin + std::min(g, last - begin), thread);
+    if (timeline != nullptr) timeline->add_piece(thread, since, Trace::now_ns());
     ++done;
     seen = word.load(std::memory_order_acquire);
   }
@@ -141,6 +146,8 @@ void ThreadPool::State::wait_for(int64_t total) {
 
 // Opens a fork whose description is already stored, takes part in it and waits for the rest.
 void ThreadPool::State::fork(int64_t pieces_wanted) {
+  Trace* const timeline = trace.load(std::memory_order_relaxed);
+  const int64_t since = timeline == nullptr ? 0 : Trace::now_ns();
   finished.store(0, std::memory_order_relaxed);
   const uint64_t number = (word.load(std::memory_order_relaxed) >> kPieceBits) + 1;
   word.store(number << kPieceBits | static_cast<uint64_t>(pieces_wanted), std::memory_order_release);
@@ -148,6 +155,7 @@ void ThreadPool::State::fork(int64_t pieces_wanted) {
   if (sleepers.load(std::memory_order_seq_cst) != 0) wake.notify_all();
   const int64_t done = work(0);
   if (finished.fetch_add(done, std::memory_order_acq_rel) + done != pieces_wanted) wait_for(pieces_wanted);
+  if (timeline != nullptr) timeline->add_fork(since, Trace::now_ns());
 }
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
@@ -170,6 +178,8 @@ ThreadPool::~ThreadPool() {
 }
 
 int ThreadPool::size() const { return state_->num_threads; }
+void ThreadPool::set_trace(Trace* trace) { state_->trace.store(trace, std::memory_order_relaxed); }
+Trace* ThreadPool::trace() const { return state_->trace.load(std::memory_order_relaxed); }
 
 void ThreadPool::for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> f) {
   if (count <= 0) return;

@@ -22,6 +22,7 @@
 
 #include "berth/base/float_environment.h"
 #include "berth/base/function_ref.h"
+#include "berth/base/trace.h"
 
 namespace berth {
 
@@ -37,6 +38,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const;
+
+  // Forks and pieces go to `trace` (base/trace.h, for size() threads) until it is set to null. Not during a fork.
+  void set_trace(Trace* trace);
+  Trace* trace() const;
 
   // Calls task(share, size()) once for every share in [0, size()), possibly several shares on one thread one after the
   // other, and returns when all are done. Two calls that run at the same time always have different shares, so `share`

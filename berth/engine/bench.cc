@@ -116,13 +116,30 @@ Result<std::vector<BenchRow>> bench(RunningModel& running, const BenchOptions& o
       return model.prefill(0, after.first(static_cast<size_t>(options.prompt)), model::LogitRows::kLast, ignore);
     }));
   if (options.generate > 0) {
-    TRY_STATUS(measure(fmt::format("tg{}{}", options.generate, at), options.generate, [&]() -> Status {
-      for (int64_t i = 0; i < options.generate; ++i) {
+    const auto decode = [&](int64_t count) -> Status {
+      for (int64_t i = 0; i < count; ++i) {
         const model::BatchItem item{.sequence = 0, .tokens = after.subspan(static_cast<size_t>(i), 1)};
         TRY_STATUS(model.forward(std::span(&item, 1), ignore));
       }
       return {};
-    }));
+    };
+    TRY_STATUS(measure(fmt::format("tg{}{}", options.generate, at), options.generate, [&] { return decode(options.generate); }));
+    if (options.trace) {
+      TRY_STATUS(rewind());
+      const int64_t traced = std::min<int64_t>(options.generate, 32);
+      Trace trace(running.pool->size(), static_cast<size_t>(traced) * (model.spec().layers.size() * 64 + 64));
+      running.pool->set_trace(&trace);
+      const Status status = decode(traced);
+      running.pool->set_trace(nullptr);
+      TRY_STATUS(status);
+      rows.back().timeline = trace.rows();
+      for (Trace::Row& r : rows.back().timeline) {
+        r.count /= traced;
+        for (double* const seconds : {&r.seconds, &r.alone, &r.early, &r.between, &r.late})
+          *seconds /= static_cast<double>(traced);
+      }
+
+    }
     // Weights of the chain once, and of the cache what is visible halfway.
     BenchRow& row = rows.back();
     for (const sizing::Unit& u : running.planned.inputs.units.units) row.bytes_per_token += u.touched_bytes;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "berth/base/result.h"
+#include "berth/base/trace.h"
 #include "berth/engine/running.h"
 
 namespace berth::engine {
@@ -27,6 +28,8 @@ struct BenchRow {
   double share = 0;
   double ready_s = 0;           // since BenchOptions::started: open, plan, load, the first token
   uint64_t peak_rss_bytes = 0;  // of the process, when the first token was done
+  // Of one run more (BenchOptions::trace): its operations, times per token.
+  std::vector<Trace::Row> timeline;
 };
 
 struct BenchOptions {
@@ -34,6 +37,7 @@ struct BenchOptions {
   int64_t generate = 64;
   int64_t depth = 0;  // tokens before either
   int repeats = 3;
+  bool trace = false;  // the decode test runs once more, with a timeline
   std::chrono::steady_clock::time_point started{};  // when the model began to be opened; unset: ready_s is 0
 };
 

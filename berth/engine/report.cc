@@ -328,12 +328,38 @@ void write_inspect(const OpenedModel& model, JsonWriter& w) {
   w.end_array().end_object();
 }
 
+// A token's time by operation, and of that what threads waited.
+static std::string timeline_text(const BenchRow& r) {
+  if (r.timeline.empty()) return "";
+  std::string out = fmt::format("\na token of {} with {} threads, us; waiting is the mean over the threads\n{:<28} {:>6} {:>9} {:>9} {:>8} {:>8} {:>8} {:>7}\n", r.test,
+                                r.threads, "operation", "times", "all", "alone", "early", "between", "late", "GB/s");
+  Trace::Row sum;
+  const auto line = [&](const std::string& name, const Trace::Row& row, const std::string& times) {
+    const double bytes = static_cast<double>(row.operation.bytes * row.count) / 1e9;
+    out += fmt::format("{:<28} {:>6} {:>9.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>7}\n", name, times, row.seconds * 1e6, row.alone * 1e6,
+                       row.early * 1e6, row.between * 1e6, row.late * 1e6,
+                       bytes > 0 ? fmt::format("{:.1f}", bytes / row.seconds) : "");
+  };
+  for (const Trace::Row& row : r.timeline) {
+    const Trace::Operation& o = row.operation;
+    line(o.outputs > 0 ? fmt::format("{} {} x {}", o.name, o.outputs, o.inputs) : o.name, row, fmt::format("{}", row.count));
+    sum.seconds += row.seconds;
+    sum.alone += row.alone;
+    sum.early += row.early;
+    sum.between += row.between;
+    sum.late += row.late;
+  }
+  line("all", sum, "");
+  return out;
+}
+
 std::string bench_text(std::span<const BenchRow> rows) {
   std::string out = fmt::format("{:<8} {:>7} {:>12} {:>8} {:>12} {:>10} {:>7}\n", "test", "threads", "tokens/s", "stdev", "read GB/s", "limit", "share");
   for (const BenchRow& r : rows)
     out += fmt::format("{:<8} {:>7} {:>12.2f} {:>8.2f} {:>12} {:>10.1f} {:>7}\n", r.test, r.threads, r.tokens_per_s, r.stdev,
                        r.read_gb_per_s > 0 ? fmt::format("{:.1f}", r.read_gb_per_s) : "", r.read_limit_gb_per_s,
                        r.share > 0 ? fmt::format("{:.0f} %", r.share * 100) : "");
+  for (const BenchRow& r : rows) out += timeline_text(r);
   if (!rows.empty() && rows.front().ready_s > 0)
     out += fmt::format("first token after {:.2f} s, with at most {} resident\n", rows.front().ready_s, format_bytes(rows.front().peak_rss_bytes));
   return out;
@@ -352,11 +378,21 @@ void write_load_bench(std::span<const LoadBenchRow> rows, JsonWriter& w) {
 
 void write_bench(std::span<const BenchRow> rows, JsonWriter& w) {
   w.begin_array();
-  for (const BenchRow& r : rows)
+  for (const BenchRow& r : rows) {
     w.begin_object().member("test", r.test).member("threads", r.threads).member("tokens_per_s", r.tokens_per_s).member("stdev", r.stdev)
         .member("bytes_per_token", r.bytes_per_token).member("read_gb_per_s", r.read_gb_per_s)
         .member("read_limit_gb_per_s", r.read_limit_gb_per_s).member("share", r.share).member("ready_s", r.ready_s)
-        .member("peak_rss_bytes", r.peak_rss_bytes).end_object();
+        .member("peak_rss_bytes", r.peak_rss_bytes);
+    if (!r.timeline.empty()) {
+      w.key("timeline").begin_array();
+      for (const Trace::Row& t : r.timeline)
+        w.begin_object().member("operation", t.operation.name).member("outputs", t.operation.outputs).member("inputs", t.operation.inputs)
+            .member("bytes", t.operation.bytes).member("count", t.count).member("seconds", t.seconds).member("alone", t.alone)
+            .member("early", t.early).member("between", t.between).member("late", t.late).end_object();
+      w.end_array();
+    }
+    w.end_object();
+  }
   w.end_array();
 }
 

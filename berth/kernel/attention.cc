@@ -26,6 +26,7 @@ void kv_write(const Context& context, const KvView& cache, int64_t position, int
   check(cache);
   CHECK(position >= 0 && rows > 0 && rows <= cache.capacity);
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), {"kv_write"});
   operations(context.isa).kv_write(context, cache, position, rows, k, k_stride, v, v_stride);
 }
 
@@ -51,6 +52,7 @@ void attention(const Context& context, const AttentionOptions& options, std::spa
                                                          jobs[0].cache.v_head_dim, rows, longest, threads));
   CHECK(reinterpret_cast<uintptr_t>(scratch.data()) % 64 == 0);
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), {"attention"});
   operations(context.isa).attention(context, options, jobs, scratch);
 }
 

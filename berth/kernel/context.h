@@ -16,6 +16,8 @@ struct Context {
   Isa isa = Isa::kRef;
   Numerics numerics = Numerics::kExact;
   ThreadPool* pool = nullptr;  // null: the calling thread alone
+
+  Trace* trace() const { return pool == nullptr ? nullptr : pool->trace(); }
 };
 
 }  // namespace berth::kernel

@@ -7,6 +7,19 @@
 #include "berth/quant/scratch.h"
 
 namespace berth::kernel {
+namespace {
+
+Trace::Operation described(const LinearInput& input, std::span<const LinearJob> jobs) {
+  Trace::Operation o{"linear", 0, input.k, 0};
+  for (const LinearJob& job : jobs) {
+    o.outputs += job.row_count;
+    const auto bytes = quant::file_bytes(job.weight->format, job.row_count, input.k);
+    if (bytes) o.bytes += static_cast<int64_t>(*bytes);
+  }
+  return o;
+}
+
+}  // namespace
 
 void linear(const Context& context, const LinearInput& input, std::span<const LinearJob> jobs,
             std::span<std::byte> scratch) {
@@ -21,6 +34,7 @@ void linear(const Context& context, const LinearInput& input, std::span<const Li
     CHECK(job.y_stride >= job.row_count);
   }
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), context.trace() == nullptr ? Trace::Operation{} : described(input, jobs));
   operations(context.isa).linear(context, input, jobs, scratch);
 }
 

@@ -12,6 +12,7 @@ void rms_norm(const Context& context, const float* x, int64_t x_stride, const fl
   if (rows == 0 || n == 0) return;
   CHECK(rows > 0 && n > 0);
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), {"rms_norm"});
   operations(context.isa).rms_norm(context, x, x_stride, w, eps, rows, n, y, y_stride);
 }
 
@@ -20,6 +21,7 @@ void layer_norm(const Context& context, const float* x, int64_t x_stride, const 
   if (rows == 0 || n == 0) return;
   CHECK(rows > 0 && n > 0);
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), {"layer_norm"});
   operations(context.isa).layer_norm(context, x, x_stride, w, b, eps, rows, n, y, y_stride);
 }
 

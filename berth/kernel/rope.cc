@@ -114,6 +114,7 @@ void rope(const Context& context, float* x, int64_t x_stride, int64_t rows, int3
   if (rows == 0 || heads == 0 || rotary_dim == 0) return;
   CHECK(rotary_dim > 0 && rotary_dim <= kMaxRotaryDim && rotary_dim % 2 == 0 && rotary_dim <= head_dim);
   const FloatEnvironmentScope exact_floats;
+  const TraceScope scope(context.trace(), {"rope"});
   operations(context.isa).rope(context, x, x_stride, rows, heads, head_dim, rotary_dim, layout, cos, sin);
 }
 

@@ -223,6 +223,30 @@ class Documents(CommandTest):
         for row in rows:
             self.assertLessEqual({"tokens_per_s", "stdev", "bytes_per_token", "read_gb_per_s", "read_limit_gb_per_s", "share", "ready_s", "peak_rss_bytes"}, row.keys())
 
+    def test_bench_behind_a_context(self):
+        """--depth: tests are named so, the cache of what lies before is counted, and a short context is refused."""
+        def decode(*arguments):
+            rows = self.succeeds("bench", STORIES, "-n", "4", "-r", "2", "-t", "1", "--json", *arguments).json()
+            return {r["test"]: r for r in rows}
+        plain, deep, deeper = decode("-p", "8"), decode("-p", "8", "-d", "64"), decode("-p", "0", "--depth", "128")
+        self.assertEqual([list(rows) for rows in (plain, deep, deeper)], [["pp8", "tg4"], ["pp8@64", "tg4@64"], ["tg4@128"]])
+        read = [rows[test]["bytes_per_token"] for rows, test in ((plain, "tg4"), (deep, "tg4@64"), (deeper, "tg4@128"))]
+        self.assertGreater(read[1], read[0])
+        self.assertEqual(read[1] - read[0], read[2] - read[1])  # 64 positions each
+        refused = berth("bench", STORIES, "-p", "0", "-n", "4", "-d", "64", "--ctx-size", "32")
+        self.assertEqual(refused.status, 2, refused.err)
+        self.assertIn("68 tokens", refused.err)
+
+    def test_bench_trace(self):
+        text = self.succeeds("bench", STORIES, "-p", "0", "-n", "4", "-r", "1", "-t", "2", "--trace").out
+        for wanted in ("linear", "attention", "rms_norm", "between operations", "GB/s"):
+            self.assertIn(wanted, text)
+        row, = self.succeeds("bench", STORIES, "-p", "0", "-n", "4", "-r", "1", "-t", "2", "--trace", "--json").json()
+        linears = [r for r in row["timeline"] if r["operation"] == "linear"]
+        self.assertGreater(sum(r["bytes"] * r["count"] for r in linears), 0.9 * row["bytes_per_token"] - 40_000)
+        for r in row["timeline"]:
+            self.assertLessEqual(r["alone"] + r["early"] + r["between"] + r["late"], r["seconds"] * 1.01 + 1e-6)
+
     def test_devices_prints_a_machine_file_that_plan_takes(self):
         with tempfile.TemporaryDirectory() as cache:  # what it measures is not kept for the other tests
             machine = self.succeeds("devices", "--json", XDG_CACHE_HOME=cache)

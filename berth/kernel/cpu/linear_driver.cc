@@ -1,11 +1,14 @@
 // kernel/cpu/linear_driver.cc — one linear() call: x prepared once per layout, the outputs cut into chunks, the chunks
 // given to the threads of the pool. The arithmetic is in the `rows` and `gemm` loops of each instruction set.
 //
-// A chunk is a range of outputs of one job; threads claim chunks as they finish (ThreadPool::parallel_for), so a core
-// that another process takes delays one chunk only. Scratch: x for the call, then one area per thread.
+// Few inputs (`rows`): each thread begins with its own share of all outputs, in four long streams, and takes it a
+// little at a time; then what is left of the others'. Many inputs (`gemm`): a chunk is a panel of outputs, claimed as
+// threads finish (ThreadPool::parallel_for). So a core that another process takes delays little. Scratch: x for the
+// call, then one area per thread.
 //
 // Start reading at: run().
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "berth/base/bytes.h"
@@ -24,10 +27,11 @@ using quant::Plane;
 // Inputs of one pass: bounds the copies of x, a multiple of 6 (tiling()). Later passes read and pack the weights again:
 // a prompt chunk of 512 goes in one.
 constexpr int64_t kPassM = 516;
-// Bytes of weights in a chunk for few inputs: long enough streams (each of a chunk's four begins with some 2 KiB that
-// nothing has asked for ahead), and many chunks where the matrix is large.
-constexpr int64_t kChunkBytes = 512 * 1024;
-constexpr int64_t kMinChunkBytes = 32 * 1024;
+// Bytes of weights that a thread takes at once from a share (few inputs): a quarter of what is left of it, so that all
+// end together, within these bounds. A share's streams go on from piece to piece, so that pieces may be small.
+constexpr int64_t kMostPieceBytes = 256 * 1024;
+constexpr int64_t kLeastPieceBytes = 12 * 1024;
+constexpr int64_t kLeastShareBytes = 16 * 1024;  // less is not worth a second thread
 // Between what all threads read and what one writes, and between two threads' areas: reading to the end of the one must
 // not make the hardware fetch the other.
 constexpr int64_t kBetweenThreads = 4096;
@@ -91,6 +95,8 @@ class Call {
   void rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count);
   void gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count);
   void by_reference();
+  template <typename F>
+  void for_shares(InputLayout layout, F&& f);
   template <typename RowsOf, typename F>
   void for_chunks(InputLayout layout, RowsOf&& rows_of, F&& f);
   template <typename Task>
@@ -126,13 +132,82 @@ class Call {
   bool gemm_ = false;   // and its kind of loop
 };
 
-int64_t row_code_bytes(const quant::CodecInfo& info, int64_t k) { return k * info.code_bits / 8; }
+int64_t code_bytes(const LinearJob& job) {
+  return job.row_count * (job.weight->cols * quant::codec_info(job.weight->format.codec).code_bits / 8);
+}
 
-int64_t chunk_rows(const LinearJob& job, int threads) {
-  const int64_t row_bytes = row_code_bytes(quant::codec_info(job.weight->format.codec), job.weight->cols);
-  int64_t bytes = kChunkBytes;
-  if (threads > 1) bytes = std::clamp(job.row_count * row_bytes / (threads * 2), kMinChunkBytes, kChunkBytes);
-  return std::max<int64_t>(bytes / std::max<int64_t>(row_bytes, 1) / 4 * 4, 4);
+// A thread's share of a call's outputs, laid end to end and cut by bytes: some rows of one job or of several
+// neighbouring ones. Its quads are numbered through, and taken from the front by whoever has time.
+struct alignas(64) Share {
+  std::atomic<int64_t> next{0};
+  int64_t quads = 0;
+  int64_t begin_bytes = 0, end_bytes = 0;
+
+  // The rows of a job that belong to it; `before`: the bytes of the jobs before this one.
+  struct Rows {
+    int64_t begin, count;
+  };
+  Rows rows_of(const LinearJob& job, int64_t before) const {
+    const int64_t bytes = code_bytes(job);
+    const auto row_at = [&](int64_t at) {
+      if (at >= before + bytes) return job.row_count;
+      return at <= before ? 0 : (at - before) / (bytes / job.row_count) / 4 * 4;
+    };
+    const int64_t begin = row_at(begin_bytes);
+    return {begin, row_at(end_bytes) - begin};
+  }
+};
+
+// Calls f(job, first row, rows, first quad, end quad, thread) so that together all quads of all jobs that read `layout`
+// are done.
+template <typename F>
+void Call::for_shares(InputLayout layout, F&& f) {
+  constexpr int kMost = 64;
+  int64_t total = 0;
+  for (const LinearJob& job : jobs_)
+    if (reads(job, layout)) total += code_bytes(job);
+  const int n = static_cast<int>(std::clamp<int64_t>(total / kLeastShareBytes, 1, std::min(threads_, kMost)));
+  Share shares[kMost];
+  int64_t quads = 0;
+  for (int i = 0; i < n; ++i) {
+    Share& s = shares[i];
+    s.begin_bytes = total * i / n;
+    s.end_bytes = total * (i + 1) / n;
+    int64_t before = 0;
+    for (const LinearJob& job : jobs_) {
+      if (!reads(job, layout)) continue;
+      s.quads += RowsTask::quads(s.rows_of(job, before).count);
+      before += code_bytes(job);
+    }
+    quads += s.quads;
+  }
+  const int64_t quad_bytes = std::max<int64_t>(total / quads, 1);
+  const int64_t least = ceil_div(kLeastPieceBytes, quad_bytes);
+  const int64_t most = n == 1 ? quads : std::max(kMostPieceBytes / quad_bytes, least);
+  const auto take = [&](Share& s, int thread) {  // false: nothing is left
+    const int64_t left = s.quads - s.next.load(std::memory_order_relaxed);
+    if (left <= 0) return false;
+    const int64_t want = std::clamp(left / 4, least, most);
+    int64_t begin = s.next.fetch_add(n == 1 ? left : want, std::memory_order_relaxed);
+    int64_t end = std::min(begin + (n == 1 ? left : want), s.quads);
+    int64_t before = 0;
+    for (const LinearJob& job : jobs_) {
+      if (begin >= end) break;
+      if (!reads(job, layout)) continue;
+      const Share::Rows rows = s.rows_of(job, before);
+      const int64_t count = RowsTask::quads(rows.count);
+      if (begin < count) f(job, rows.begin, rows.count, begin, std::min(end, count), thread);
+      begin = std::max<int64_t>(begin - count, 0);
+      end -= count;
+      before += code_bytes(job);
+    }
+    return true;
+  };
+  parallel(n, [&](int64_t share, int thread) {
+    for (int i = 0; i < n; ++i)
+      while (take(shares[(share + i) % n], thread)) {
+      }
+  });
 }
 
 // Calls f(job, first output, outputs, thread) for pieces of all jobs that read `layout`; `rows_of(job)` outputs each.
@@ -177,15 +252,16 @@ void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
     prepare_input_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.k, layout, kernels_.vector, x + m * x_bytes);
   };
   for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
-  for_chunks(
-      layout, [&](const LinearJob& job) { return chunk_rows(job, threads_); },
-      [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
-        RowsTask t = task_of<RowsTask>(job, begin, count, m_begin, m_count);
-        t.x = x;
-        t.x_bytes = x_bytes;
-        t.scratch = areas + thread * area;
-        kernels_.rows(t.w, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
-      });
+  for_shares(layout,
+             [&](const LinearJob& job, int64_t begin, int64_t count, int64_t quad_begin, int64_t quad_end, int thread) {
+               RowsTask t = task_of<RowsTask>(job, begin, count, m_begin, m_count);
+               t.quad_begin = quad_begin;
+               t.quad_end = quad_end;
+               t.x = x;
+               t.x_bytes = x_bytes;
+               t.scratch = areas + thread * area;
+               kernels_.rows(t.w, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+             });
 }
 
 void Call::gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {

@@ -307,8 +307,8 @@ void rows(const RowsTask& t) {
   const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
   const int64_t row_bytes = k / kElements * group_bytes(kKind) / 8;
   float* const buffer = reinterpret_cast<float*>(t.scratch);
-  const int64_t half = (t.row_count + 1) / 2;
-  for (int64_t i = 0; i < half; ++i) {
+  const int64_t half = (t.row_count + 1) / 2;  // two streams: a quad is two pairs
+  for (int64_t i = t.quad_begin * 2, end = t.quad_end * 2 < half ? t.quad_end * 2 : half; i < end; ++i) {
     Stream stream[2];
     int64_t n[2];
     for (int r = 0; r < 2; ++r) {

@@ -583,8 +583,8 @@ void rows(const RowsTask& t) {
   const int64_t row_bytes = k / kElements * step_bytes(kKind) / 32;
   const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
   const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
-  const int64_t quarter = (t.row_count + 3) / 4;
-  for (int64_t i = 0; i < quarter; ++i) {
+  const int64_t quarter = RowsTask::quads(t.row_count);
+  for (int64_t i = t.quad_begin; i < t.quad_end; ++i) {
     Stream stream[4];
     int64_t n[4];
     for (int r = 0; r < 4; ++r) {

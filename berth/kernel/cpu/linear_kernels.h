@@ -72,10 +72,15 @@ struct alignas(64) Int8Step {
 inline constexpr uint8_t kInt8OrderNibbles512[16] = {0, 4, 0, 4, 1, 5, 1, 5, 2, 6, 2, 6, 3, 7, 3, 7};
 inline constexpr uint8_t kInt8Order[16] = {0, 2, 4, 6, 1, 3, 5, 7, 0, 2, 4, 6, 1, 3, 5, 7};
 
-// A piece of work for a `rows` loop: outputs [row_begin, row_begin + row_count) for every m.
+// A piece of work for a `rows` loop, for every m: of the outputs [row_begin, row_begin + row_count) the quads
+// [quad_begin, quad_end). Quad i is the four rows i, i + q, i + 2q, i + 3q, q = quads(row_count): four long streams,
+// which the next quads continue.
 struct RowsTask {
+  static constexpr int64_t quads(int64_t rows) { return (rows + 3) / 4; }
+
   WeightView w;
   int64_t row_begin = 0, row_count = 0;
+  int64_t quad_begin = 0, quad_end = 0;
   const std::byte* x = nullptr;  // prepared inputs, x_bytes apart
   int64_t x_bytes = 0;
   int64_t m = 0;
