@@ -146,6 +146,11 @@ void FileMapping::populate(uint64_t offset, uint64_t bytes) const {
   ::madvise(at, end - begin, MADV_WILLNEED);
 }
 
+void FileMapping::release(uint64_t offset, uint64_t bytes) const {
+  const uint64_t begin = offset / kPage * kPage, end = std::min(align_up(offset + bytes, kPage), bytes_.size());
+  if (begin < end) ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
+}
+
 void exit_on_mapping_fault(bool json) {
   tells_json = json;
   struct sigaction action {};

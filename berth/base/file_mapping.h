@@ -37,6 +37,9 @@ class FileMapping {
   // Makes the pages of the range present, reading what is not cached. It is advice: what it cannot bring is brought (or
   // fails) when it is touched.
   void populate(uint64_t offset, uint64_t bytes) const;
+  // Gives the range's pages back, so that they are no longer this process's; they stay in the page cache, and come
+  // again when they are touched.
+  void release(uint64_t offset, uint64_t bytes) const;
   // Whether the file still is what it was when opened: what was computed from the mapping until now may be used.
   Status check_unchanged() const { return file_->check_unchanged(); }
 

@@ -1,12 +1,12 @@
 // load/fill_matrix.cc — see fill_matrix.h.
 #include "berth/load/fill_matrix.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
-
-#include <fmt/format.h>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
@@ -88,7 +88,8 @@ class Filler {
   }
 
   Status read_straight(int64_t begin, int64_t count, Staging& s) const {
-    std::byte* at = to_.planes[static_cast<size_t>(quant::Plane::kCodes)] + static_cast<uint64_t>(begin) * reader_.row_bytes();
+    std::byte* at =
+        to_.planes[static_cast<size_t>(quant::Plane::kCodes)] + static_cast<uint64_t>(begin) * reader_.row_bytes();
     const std::span<std::byte> out(at, static_cast<uint64_t>(count) * reader_.row_bytes());
     TRY_STATUS(reader_.read(begin, count, out, s.scratch));
     return quant::pack_rows(to_, reader_.dtype(), out, begin, count);  // in place: only looks for NaN
@@ -96,6 +97,7 @@ class Filler {
 
   // Pieces are runs of elements: blocks of 4 bit may straddle rows.
   Result<Filled> quantize(ThreadPool& pool, std::vector<Staging>& staging) {
+    if (is_mapped()) return quantize_mapped(pool, staging);
     Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
     const int64_t elements = to_.rows * to_.cols;
     const uint64_t element_bytes = decode_ ? sizeof(float) : dtype_info(reader_.dtype()).block_bytes;
@@ -110,6 +112,85 @@ class Filler {
       const std::byte* data = decode_ ? reinterpret_cast<const std::byte*>(s.values.data()) : s.raw.data();
       return quantizer.run(first, count, decode_ ? DType::kF32 : reader_.dtype(), data + skip);
     }));
+    quantizer.finish();
+    return Filled{quantizer.met_non_finite()};
+  }
+
+  const FileMapping* mapping_of(const File& file) const {
+    for (const auto& mapping : o_.mappings)
+      if (&mapping->file() == &file) return mapping.get();
+    return nullptr;
+  }
+
+  // Whether all rows are in a mapping, whole, and in whole blocks.
+  bool is_mapped() const {
+    if (o_.mappings.empty() || decode_ || !reader_.lie_in_file() || reader_.row_bytes() == 0) return false;
+    if (to_.format.codec != Codec::kInt8Row && to_.cols % to_.format.blocksize != 0) return false;
+    for (int64_t row = 0; row < to_.rows;) {
+      const RowReader::Run run = reader_.run_at(row, to_.rows);
+      const FileMapping* const mapping = mapping_of(*run.file);
+      const uint64_t size = mapping == nullptr ? 0 : mapping->bytes().size();
+      if (run.offset > size || bytes_of(run) > size - run.offset) return false;
+      row += run.count;
+    }
+    return true;
+  }
+
+  uint64_t bytes_of(const RowReader::Run& run) const { return static_cast<uint64_t>(run.count) * reader_.row_bytes(); }
+
+  // A stretch of a mapping with rows [begin, end): one run, or several that are near each other (interleaved heads).
+  struct Stretch {
+    const FileMapping* mapping;
+    uint64_t from, to;
+    int64_t end;
+  };
+  Stretch stretch_at(int64_t begin, int64_t end) const {
+    const RowReader::Run first = reader_.run_at(begin, end);
+    Stretch s{mapping_of(*first.file), first.offset, first.offset + bytes_of(first), begin + first.count};
+    while (s.end < end) {
+      const RowReader::Run run = reader_.run_at(s.end, end);
+      const uint64_t from = std::min(s.from, run.offset), to = std::max(s.to, run.offset + bytes_of(run));
+      if (run.file != first.file || to - from > 4 * kPieceBytes) break;
+      s = {s.mapping, from, to, s.end + run.count};
+    }
+    return s;
+  }
+
+  // Rows [begin, end) where the file has them.
+  Status quantize_in_place(Quantizer& quantizer, int64_t begin, int64_t end) const {
+    while (begin < end) {
+      const Stretch stretch = stretch_at(begin, end);
+      stretch.mapping->populate(stretch.from, stretch.to - stretch.from);
+      while (begin < stretch.end) {
+        const RowReader::Run run = reader_.run_at(begin, stretch.end);
+        TRY_STATUS(quantizer.run(begin * to_.cols, run.count * to_.cols, reader_.dtype(),
+                                 stretch.mapping->bytes().data() + run.offset));
+        begin += run.count;
+      }
+    }
+    return {};
+  }
+
+  // All of it, kMappedBytes at a time, whose pages are then given back: else the whole checkpoint would count as this
+  // process's memory.
+  Result<Filled> quantize_mapped(ThreadPool& pool, std::vector<Staging>& staging) {
+    Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
+    const auto rows_of = [&](uint64_t bytes) {
+      return std::max<int64_t>(1, static_cast<int64_t>(bytes / reader_.row_bytes()));
+    };
+    const int64_t step = rows_of(kPieceBytes), at_once = ceil_div(rows_of(kMappedBytes), step) * step;
+    for (int64_t first = 0; first < to_.rows; first += at_once) {
+      const int64_t end = std::min(to_.rows, first + at_once);
+      TRY_STATUS(for_pieces(pool, ceil_div(end - first, step), staging, [&](int64_t piece, Staging&) -> Status {
+        const int64_t begin = first + piece * step;
+        return quantize_in_place(quantizer, begin, std::min(end, begin + step));
+      }));
+      for (int64_t row = first; row < end;) {
+        const Stretch stretch = stretch_at(row, end);
+        stretch.mapping->release(stretch.from, stretch.to - stretch.from);
+        row = stretch.end;
+      }
+    }
     quantizer.finish();
     return Filled{quantizer.met_non_finite()};
   }

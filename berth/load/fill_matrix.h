@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "berth/base/file_mapping.h"
 #include "berth/base/thread_pool.h"
 #include "berth/load/quantizer.h"
 #include "berth/load/row_reader.h"
@@ -20,6 +23,9 @@ namespace berth::load {
 // disk is worth it (docs/decisions/load_io.md). A thread holds one such piece, or two rows where they are larger, as
 // stored and as fp32.
 inline constexpr uint64_t kPieceBytes = uint64_t{512} << 10;
+
+// Of a mapping that is read to be quantized, as much is this process's memory at once.
+inline constexpr uint64_t kMappedBytes = uint64_t{16} << 20;
 
 // Buffers of one thread; grown, never shrunk.
 struct Staging {
@@ -35,6 +41,8 @@ struct FillOptions {
   bool add_one = false;               // fp32(1 + w)
   Isa isa = Isa::kRef;                // of the encoders
   NonFinite non_finite = NonFinite::kRefuse;
+  // Of the checkpoint's files: rows that are quantized as they are in one of these are not read but used there.
+  std::span<const std::unique_ptr<FileMapping>> mappings;
 };
 
 struct Filled {

@@ -137,6 +137,15 @@ class Loader {
     return store_.mappings_.back().get();
   }
 
+  // For what is made of them, while loading; files that are read from the disk are read past the page cache instead.
+  void map_warm_files() {
+    if (!reading_.empty()) return;
+    for (const File& file : r_.checkpoint->files()) {
+      if (was_cold(file)) continue;
+      if (auto mapping = FileMapping::create(file)) reading_.push_back(*std::move(mapping));
+    }
+  }
+
   const FileMapping* holding(const std::byte* at) const {
     for (const auto& m : store_.mappings_)
       if (at >= m->bytes().data() && at < m->bytes().data() + m->bytes().size()) return m.get();
@@ -381,6 +390,8 @@ class Loader {
     fill.vector = spec.kind == TensorKind::kVector;
     fill.add_one = spec.recipe.add_one;
     fill.isa = r_.devices->cpu().isa();
+    if (fill.quantize && r_.map_files) map_warm_files();
+    fill.mappings = reading_;
     TRY_STATUS(fill_matrix(reader, to, fill, pool(), staging_));
     return {};
   }
@@ -497,6 +508,7 @@ class Loader {
   std::vector<bool> on_disk_, mapped_;              // by tensor
   std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
   std::optional<OffloadFolder> offload_;
+  std::vector<std::unique_ptr<FileMapping>> reading_;
   std::vector<Staging> staging_;
 };
 

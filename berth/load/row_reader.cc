@@ -114,11 +114,31 @@ Status RowReader::read_part(const Input& in, int64_t begin, int64_t count, int64
   return {};
 }
 
+std::vector<RowReader::Part>::const_iterator RowReader::part_of(int64_t row) const {
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), row, [](int64_t r, const Part& p) { return r < p.first; });
+  CHECK(after != parts_.begin());
+  return after - 1;
+}
+
+bool RowReader::lie_in_file() const {
+  return std::all_of(inputs_.begin(), inputs_.end(),
+                     [&](const Input& in) { return !in.transposed && in.dtype == dtype_ && in.row_bytes == row_bytes_; });
+}
+
+RowReader::Run RowReader::run_at(int64_t row, int64_t end) const {
+  CHECK(lie_in_file());
+  auto part = part_of(row);
+  while (part->first + part->count <= row) ++part;  // parts may be empty
+  const Input& in = inputs_[part->source];
+  const auto in_source = static_cast<uint64_t>(part->begin + (row - part->first) * part->stride);
+  const int64_t count = part->stride == 1 ? std::min(end, part->first + part->count) - row : 1;
+  return {&checkpoint_->files()[in.entry->file], in.entry->offset + in.base + in_source * row_bytes_, count};
+}
+
 Status RowReader::read(int64_t row_begin, int64_t row_count, std::span<std::byte> out, std::vector<std::byte>& scratch) const {
   CHECK(out.size() == static_cast<uint64_t>(row_count) * row_bytes_);
-  auto part = std::upper_bound(parts_.begin(), parts_.end(), row_begin, [](int64_t row, const Part& p) { return row < p.first; });
-  CHECK(part != parts_.begin());
-  --part;
+  auto part = part_of(row_begin);
   int64_t row = row_begin;
   const int64_t end = row_begin + row_count;
   while (row < end) {

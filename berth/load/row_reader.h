@@ -27,6 +27,17 @@ class RowReader {
   uint64_t row_bytes() const { return row_bytes_; }
   int64_t rows() const { return rows_; }
 
+  // Whether rows are in the checkpoint as read() gives them, if perhaps in another order.
+  bool lie_in_file() const;
+  // The longest run of rows [row, row + count), up to `end`, that lie back to back at `offset` of a file.
+  // lie_in_file() only.
+  struct Run {
+    const File* file = nullptr;
+    uint64_t offset = 0;
+    int64_t count = 0;
+  };
+  Run run_at(int64_t row, int64_t end) const;
+
   // Fills `out` (row_count * row_bytes()) with rows [row_begin, row_begin + row_count). `scratch` is grown as needed.
   Status read(int64_t row_begin, int64_t row_count, std::span<std::byte> out, std::vector<std::byte>& scratch) const;
 
@@ -44,6 +55,8 @@ class RowReader {
     bool transposed = false;
     DType dtype = DType::kF32;
   };
+  // That which holds a row.
+  std::vector<Part>::const_iterator part_of(int64_t row) const;
   Status read_part(const Input& input, int64_t begin, int64_t count, int64_t stride, std::span<std::byte> out,
                    std::vector<std::byte>& scratch) const;
 

@@ -81,6 +81,33 @@ TEST(MappedWeights, GiveTheBitsOfCopiedOnes) {
   EXPECT_GT(with_mapped, compared / 2);
 }
 
+// What is quantized on load is read through a mapping as well: rows in one run, interleaved heads, fused tensors.
+TEST(MappedWeights, AreQuantizedToTheBitsOfCopiedOnes) {
+  BERTH_NEEDS(shared_path("golden/models"));
+  std::vector<std::string> paths;
+  for (const std::string& name : golden_models()) paths.push_back(shared_path("golden/models/" + name));
+  paths.push_back(shared_path("golden/real_models/stories260k/stories260K-f32.gguf"));
+  int compared = 0;
+  for (const std::string& path : paths) {
+    for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kInt8Row}) {
+      RunOptions options = run_options(false);
+      options.quantize_to = quant::StoredFormat{codec, codec == quant::Codec::kNF4 ? 32 : 0};
+      const auto copied = run(path, options);
+      if (!copied) continue;  // quantized already, or not a model that runs
+      options.map_files = true;
+      const auto in_place = run(path, options);
+      ASSERT_TRUE(in_place) << path << ": " << in_place.error().message;
+      ASSERT_EQ(copied->logits.size(), in_place->logits.size());
+      EXPECT_EQ(std::memcmp(copied->logits.data(), in_place->logits.data(), copied->logits.size() * sizeof(float)), 0)
+          << path;
+      EXPECT_EQ(copied->weights, in_place->weights) << path;
+      ++compared;
+    }
+  }
+  std::printf("[ mapped   ] %d quantized\n", compared);
+  EXPECT_GT(compared, 20);
+}
+
 // A file that is not in the page cache is brought there: the same views, the same bits. (Large enough that what the
 // kernel reads ahead of the header is little of it.)
 TEST(MappedWeights, OfAColdFileTheyAreTheSameBits) {
