@@ -8,15 +8,18 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/base/read_once.h"
 #include "berth/base/strings.h"
 #include "berth/base/thread_pool.h"
+#include "berth/device/cpu/memory.h"
 #include "berth/load/fill_matrix.h"
 #include "berth/load/gguf_view.h"
 #include "berth/load/offload_folder.h"
+#include "berth/load/read_ahead.h"
 #include "berth/load/row_reader.h"
 
 namespace berth::load {
@@ -40,20 +43,22 @@ class Loader {
     TRY_STATUS(check_files());
     TRY_STATUS(allocate());
     TRY_STATUS(open_offload_folder());
+    read_ahead_of_cold_files();
     for (const File& file : r_.checkpoint->files())
-      if (was_cold(file) && !waiting_pool_)
+      if (was_cold(file) && !cached_ && !waiting_pool_)
         waiting_pool_ = std::make_unique<ThreadPool>(std::max(4, 2 * r_.pool->size()));
-    TRY_STATUS(bring_cold_files());
     uint64_t total = 0, done = 0;
     for (const sizing::TensorStorage& s : *r_.storage) total += s.bytes;
     for (size_t t = 0; t < r_.spec->tensors.size(); ++t) {
       if (r_.spec->tensors[t].tied_to) continue;
+      if (read_ahead_) read_ahead_->wait_for(t);
       TRY_STATUS(load_tensor(t));
       done += (*r_.storage)[t].bytes;
       if (!log_.progress("loading weights", done, total))
         return Error(ErrorCode::kCancelled, "loading was interrupted");
     }
     TRY_STATUS(check_files());
+    read_ahead_.reset();
     return std::move(store_);
   }
 
@@ -137,11 +142,11 @@ class Loader {
     return store_.mappings_.back().get();
   }
 
-  // For what is made of them, while loading; files that are read from the disk are read past the page cache instead.
-  void map_warm_files() {
+  // For what is made of them, while loading. Files that are not to be in the page cache are read past it instead.
+  void map_files_to_read() {
     if (!reading_.empty()) return;
     for (const File& file : r_.checkpoint->files()) {
-      if (was_cold(file)) continue;
+      if (was_cold(file) && !cached_) continue;
       if (auto mapping = FileMapping::create(file)) reading_.push_back(*std::move(mapping));
     }
   }
@@ -236,45 +241,52 @@ class Loader {
   // Threads of which some wait for the disk while others compute, where files come from it.
   ThreadPool& pool() const { return waiting_pool_ ? *waiting_pool_ : *r_.pool; }
 
-  // Mapped tensors of cold files are brought into memory before anything is made of others, in one go: between tensors
-  // the disk would have nothing to do.
-  Status bring_cold_files() {
-    struct Piece {
-      const FileMapping* from;
-      uint64_t offset, bytes;
+  // Starts to bring what is needed of cold files into the page cache: mapped weights where they are used, the rest to
+  // be read or quantized from there while what comes after it is brought. Not the rest where memory is short: that is
+  // read past the page cache.
+  void read_ahead_of_cold_files() {
+    const auto available = device::host_memory().available_bytes;
+    uint64_t cold_bytes = 0;
+    for (const File& file : r_.checkpoint->files()) cold_bytes += was_cold(file) ? file.size_bytes() : 0;
+    if (cold_bytes == 0 || !r_.map_files) return;
+    cached_ = !available || cold_bytes <= *available / 2;
+    if (cached_) map_files_to_read();
+    std::vector<ReadAhead::Range> ranges;
+    std::set<const format::TensorEntry*> known;
+    const auto add = [&](size_t t, const std::string& name) {
+      const format::TensorEntry* const entry = r_.checkpoint->find(name);
+      if (entry == nullptr || entry->size_bytes == 0 || !known.insert(entry).second) return;
+      for (const auto& mapping : reading_)
+        if (&mapping->file() == &r_.checkpoint->files()[entry->file] && was_cold(mapping->file()))
+          ranges.push_back({t, mapping.get(), entry->offset, entry->size_bytes});
     };
-    std::vector<Piece> pieces;
-    uint64_t total = 0, done = 0;
-    for (size_t t = 0; t < mapped_.size(); ++t) {
-      if (!mapped_[t] || !uses_[t].multiplied) continue;
-      const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
-      for (int p = 0; p < quant::kPlaneCount; ++p) {
-        const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
-        const FileMapping* const from = begin == nullptr ? nullptr : holding(begin);
-        if (from == nullptr || !was_cold(from->file())) continue;
-        const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(static_cast<Plane>(p));
-        const auto offset = static_cast<uint64_t>(begin - from->bytes().data());
-        const uint64_t bytes = ceil_div<uint64_t>(layout.count, 32) * bytes_per_32(matrix, layout);
-        for (uint64_t at = offset, end = std::min(offset + bytes, from->bytes().size()); at < end;) {
-          const uint64_t n = std::min(kMaxChunkBytes - at % kMaxChunkBytes, end - at);  // whole pages, but for the ends
-          pieces.push_back({from, at, n});
-          total += n, at += n;
+    for (size_t t = 0; t < r_.spec->tensors.size(); ++t) {
+      if (mapped_[t]) {
+        if (uses_[t].multiplied) add_planes(t, ranges);
+      } else if (!on_disk_[t] && !r_.spec->tensors[t].tied_to) {
+        for (const arch::Source& source : r_.spec->tensors[t].recipe.sources) {
+          add(t, source.name);
+          for (const std::string& companion : source.companions) add(t, companion);
         }
       }
     }
-    constexpr size_t kAtOnce = 64;
-    for (size_t first = 0; first < pieces.size(); first += kAtOnce) {
-      const size_t count = std::min(kAtOnce, pieces.size() - first);
-      TRY_STATUS(for_pieces(pool(), static_cast<int64_t>(count), staging_, [&](int64_t i, Staging&) -> Status {
-        const Piece& piece = pieces[first + static_cast<size_t>(i)];
-        piece.from->populate(piece.offset, piece.bytes);
-        return {};
-      }));
-      for (size_t i = first; i < first + count; ++i) done += pieces[i].bytes;
-      if (!log_.progress("reading weights", done, total))
-        return Error(ErrorCode::kCancelled, "loading was interrupted");
+    if (ranges.empty()) return;
+    read_ahead_ = std::make_unique<ReadAhead>(ranges, std::max(4, 2 * r_.pool->size()),
+                                              available ? *available / 4 : uint64_t{1} << 30);
+  }
+
+  // Where a mapped tensor's planes are in cold files.
+  void add_planes(size_t t, std::vector<ReadAhead::Range>& ranges) {
+    const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
+    for (int p = 0; p < quant::kPlaneCount; ++p) {
+      const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
+      const FileMapping* const from = begin == nullptr ? nullptr : holding(begin);
+      if (from == nullptr || !was_cold(from->file())) continue;
+      const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(static_cast<Plane>(p));
+      const auto offset = static_cast<uint64_t>(begin - from->bytes().data());
+      const uint64_t bytes = ceil_div<uint64_t>(layout.count, 32) * bytes_per_32(matrix, layout);
+      ranges.push_back({t, from, offset, std::min(bytes, from->bytes().size() - offset), true});
     }
-    return {};
   }
 
   // 32 elements of a mapped plane in the file.
@@ -390,7 +402,7 @@ class Loader {
     fill.vector = spec.kind == TensorKind::kVector;
     fill.add_one = spec.recipe.add_one;
     fill.isa = r_.devices->cpu().isa();
-    if (fill.quantize && r_.map_files) map_warm_files();
+    if (fill.quantize && r_.map_files) map_files_to_read();
     fill.mappings = reading_;
     TRY_STATUS(fill_matrix(reader, to, fill, pool(), staging_));
     return {};
@@ -503,12 +515,14 @@ class Loader {
   WeightStore store_;
   std::vector<quant::MutablePackedMatrix> targets_;
   std::map<const File*, bool> cold_;
-  std::unique_ptr<ThreadPool> waiting_pool_;        // where files are cold
+  bool cached_ = false;                             // cold files are brought into the page cache
+  std::unique_ptr<ThreadPool> waiting_pool_;        // where they are read past it
   std::vector<Uses> uses_;                          // by tensor
   std::vector<bool> on_disk_, mapped_;              // by tensor
   std::vector<std::pair<size_t, size_t>> aliases_;  // alias, target
   std::optional<OffloadFolder> offload_;
   std::vector<std::unique_ptr<FileMapping>> reading_;
+  std::unique_ptr<ReadAhead> read_ahead_;  // ends before its mappings do
   std::vector<Staging> staging_;
 };
 

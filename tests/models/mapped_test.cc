@@ -108,32 +108,43 @@ TEST(MappedWeights, AreQuantizedToTheBitsOfCopiedOnes) {
   EXPECT_GT(compared, 20);
 }
 
-// A file that is not in the page cache is brought there: the same views, the same bits. (Large enough that what the
-// kernel reads ahead of the header is little of it.)
+// A file that is not in the page cache is brought there: the same views, the same codes, the same bits. (Large enough
+// that what the kernel reads ahead of the header is little of it.)
 TEST(MappedWeights, OfAColdFileTheyAreTheSameBits) {
   const TemporaryFolder folder;
-  const std::string config = folder.path() + "/config.json", path = folder.path() + "/model.gguf";
+  const std::string config = folder.path() + "/config.json";
   ASSERT_TRUE(write_file_atomically(config, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
       "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4,
       "vocab_size": 512, "max_position_embeddings": 128, "rms_norm_eps": 1e-05, "hidden_act": "silu",
       "tie_word_embeddings": false, "torch_dtype": "bfloat16", "num_hidden_layers": 4})"));
-  engine::SynthOptions q8;
-  q8.gguf = "q8_0";
-  const auto made = engine::synthesize(config, path, {}, q8, {});
-  ASSERT_TRUE(made) << made.error().message;
-  const auto file = File::open(path);
-  ASSERT_TRUE(file);
-  const auto warm = run(path, run_options(true));
-  ASSERT_TRUE(warm) << warm.error().message;
-  ::fsync(file->descriptor());  // only then can its pages be dropped
-  file->drop_cache(0, 0);
-  if (!is_cold(*file)) GTEST_SKIP() << "this file system keeps its pages";
-  const auto cold = run(path, run_options(true));
-  ASSERT_TRUE(cold) << cold.error().message;
-  EXPECT_GT(warm->mapped, warm->weights / 2);
-  EXPECT_EQ(cold->mapped, warm->mapped);
-  EXPECT_EQ(cold->weights, warm->weights);
-  EXPECT_EQ(std::memcmp(cold->logits.data(), warm->logits.data(), warm->logits.size() * sizeof(float)), 0);
+  for (const char* type : {"q8_0", "bf16"}) {
+    const std::string path = folder.path() + "/" + type + ".gguf";
+    const bool quantize = std::string(type) == "bf16";
+    engine::SynthOptions gguf;
+    gguf.gguf = type;
+    const auto made = engine::synthesize(config, path, {}, gguf, {});
+    ASSERT_TRUE(made) << made.error().message;
+    const auto file = File::open(path);
+    ASSERT_TRUE(file);
+    RunOptions options = run_options(true);
+    if (quantize) options.quantize_to = quant::StoredFormat{quant::Codec::kNF4, 64};
+    const auto warm = run(path, options);
+    ASSERT_TRUE(warm) << warm.error().message;
+    ::fsync(file->descriptor());  // only then can its pages be dropped
+    for (const bool map_files : {true, false}) {
+      file->drop_cache(0, 0);
+      if (!is_cold(*file)) GTEST_SKIP() << "this file system keeps its pages";
+      options.map_files = map_files;
+      const auto cold = run(path, options);
+      ASSERT_TRUE(cold) << cold.error().message;
+      EXPECT_EQ(cold->weights, warm->weights) << type;
+      EXPECT_EQ(std::memcmp(cold->logits.data(), warm->logits.data(), warm->logits.size() * sizeof(float)), 0) << type;
+      if (!map_files) continue;
+      EXPECT_EQ(cold->mapped, warm->mapped) << type;
+      EXPECT_FALSE(is_cold(*file)) << type << ": the next start should be a warm one";
+    }
+    if (!quantize) EXPECT_GT(warm->mapped, warm->weights / 2);
+  }
 }
 
 // What is not a vector stays in a GGUF file of the llama kind: its heads are interleaved and its Q8_0 are blocks.
