@@ -161,6 +161,41 @@ TEST(LinearParity, MatricesInAMappedFileGiveTheBitsOfTheirPlanes) {
   }
 }
 
+// The forms that depend on the number of inputs: shared decoding, tiles of 6, 5 and 4, several panels to a chunk.
+TEST(LinearParity, EveryNumberOfInputsGivesTheBitsOfTheReference) {
+  const Operations& reference = reference_operations(true);
+  ThreadPool pool(2);
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {{99, 140, 288}};
+  for (int64_t m = 2; m <= 20; ++m) shapes.push_back({m, 5, 288});
+  for (const int64_t m : {33, 47, 50, 63, 65}) shapes.push_back({m, 5, 544});
+  for (const quant::StoredFormat& format : formats()) {
+    const quant::CodecInfo& info = quant::codec_info(format.codec);
+    for (const Shape& shape : shapes) {
+      const int64_t k = info.cols_multiple > 32 ? (shape.k + 255) / 256 * 256 : shape.k;
+      Random random(seed_of("inputs") + static_cast<uint64_t>(shape.m));
+      const Matrix matrix(format, shape.n, k, random);
+      const std::vector<float> x = values(random, shape.m * (k + 5), shape.m % 3 == 0 ? Inputs::kHard : Inputs::kPlain);
+      const std::vector<float> bias = values(random, shape.n, Inputs::kPlain);
+      for (const Numerics numerics : {Numerics::kExact, Numerics::kInt8}) {
+        if (numerics == Numerics::kInt8 && !info.int8_mode) continue;
+        const Context plain{Isa::kRef, numerics, nullptr};
+        const std::vector<float> y = run_linear(&reference, plain, matrix.view, x, bias, shape.m);
+        for (const Isa isa : available_isas()) {
+          for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+            size_t at = 0;
+            EXPECT_TRUE(same_bits(y, run_linear(nullptr, {isa, numerics, threads}, matrix.view, x, bias, shape.m), &at))
+                << quant::format_text(format) << (numerics == Numerics::kInt8 ? " int8" : " exact") << " m " << shape.m
+                << " n " << shape.n << " k " << k << " on " << isa_name(isa) << ": differs at " << at;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearParity, FormatsWithoutInt8ModeRunAsInExact) {
   for (const quant::StoredFormat& format : formats()) {
     if (quant::codec_info(format.codec).int8_mode) continue;

@@ -268,7 +268,7 @@ void gemm(const GemmTask& t) {
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   float* const panel = reinterpret_cast<float*>(p.weights);
   const Tiling tiles = tiling(t.m);
-  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t padded_m = tiles.padded();
   const int64_t x_floats = t.w.k + (kElements == 8 ? t.w.k / 8 : 0);  // per input
   for (int64_t n = 0; n < t.row_count; n += kPanelN) {
     int64_t row[kPanelN];
@@ -278,23 +278,21 @@ void gemm(const GemmTask& t) {
     if (is_scaled(kKind)) pack_scales<kKind, kMin>(t.w, row, p);
     for (int64_t block = 0; block < padded_m;) {
       int64_t end = block;
-      while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
+      while (end < padded_m && end + tiles.tile_at(end) <= block + kBlockM) end += tiles.tile_at(end);
       for (int i = 0; i < kLanes; ++i) {
         const int64_t first = order.first[i], count = order.first[i + 1] - first;
         for (int v = 0; v < kPanelN; v += 16) {
           const float* w = panel + (first * kElements + i * kGap<kKind>)*kPanelN + v;
           for (int64_t m = block; m < end;) {
-            const int tile = m < sixes_end ? 6 : 4;
+            const int tile = tiles.tile_at(m);
             const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;
             const float* sums = x + (t.w.k + first) * tile;
             x += first * kElements * tile;
             float* const levels = p.levels + (m - block) * kPanelN + v;
-            if (tile == 6)
-              tile_lane<kKind, kMin, 6>(w, p.scales + v, p.minima + v, x, sums, count, order.lane(i), merges(i),
-                                        levels);
-            else
-              tile_lane<kKind, kMin, 4>(w, p.scales + v, p.minima + v, x, sums, count, order.lane(i), merges(i),
-                                        levels);
+            with_tile(tile, [&](auto n_inputs) {
+              tile_lane<kKind, kMin, n_inputs()>(w, p.scales + v, p.minima + v, x, sums, count, order.lane(i),
+                                                 merges(i), levels);
+            });
             m += tile;
           }
         }

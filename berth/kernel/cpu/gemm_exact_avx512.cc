@@ -279,7 +279,7 @@ void gemm(const GemmTask& t) {
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   float* const panel = reinterpret_cast<float*>(p.weights);
   const Tiling tiles = tiling(t.m);
-  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t padded_m = tiles.padded();
   const int64_t x_floats = t.w.k + (kElements == 8 ? t.w.k / 8 : 0);  // per input
   for (int64_t n = 0; n < t.row_count; n += kPanelN) {
     int64_t row[kPanelN];
@@ -290,19 +290,19 @@ void gemm(const GemmTask& t) {
     const Finish finish(t, n, kKind == Kind::kInt8);
     for (int64_t block = 0; block < padded_m;) {
       int64_t end = block;
-      while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
+      while (end < padded_m && end + tiles.tile_at(end) <= block + kBlockM) end += tiles.tile_at(end);
       for (int i = 0; i < kLanes; ++i) {
         const int64_t first = order.first[i], count = order.first[i + 1] - first;
         const float* w = panel + (first * kElements + i * kGap<kKind>)*kPanelN;
         for (int64_t m = block; m < end;) {
-          const int tile = m < sixes_end ? 6 : 4;
+          const int tile = tiles.tile_at(m);
           const float* x = reinterpret_cast<const float*>(t.x) + m * x_floats;
           const float* sums = x + (t.w.k + first) * tile;
           x += first * kElements * tile;
           // The next tile's part of this lane; after the last one the first one's part of the next lane.
           const bool last = m + tile >= end;
           const float* next = reinterpret_cast<const float*>(t.x) + (last ? block : m + tile) * x_floats +
-                              (last ? first + count : first) * kElements * (last || m + tile < sixes_end ? 6 : 4);
+                              (last ? first + count : first) * kElements * tiles.tile_at(last ? block : m + tile);
           const bool finished = i + 1 == kLanes;
           if (finished) prefetch_outputs(t, m, tile, n);
           const TileOut out{merges(i),
@@ -311,10 +311,9 @@ void gemm(const GemmTask& t) {
                             t.y + m * t.y_stride + n,
                             t.y_stride,
                             t.m - m};
-          if (tile == 6)
-            tile_lane<kKind, kMin, 6>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), out);
-          else
-            tile_lane<kKind, kMin, 4>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), out);
+          with_tile(tile, [&](auto n_inputs) {
+            tile_lane<kKind, kMin, n_inputs()>(w, p.scales, p.minima, x, sums, next, count, order.lane(i), out);
+          });
           m += tile;
         }
       }

@@ -198,7 +198,7 @@ void gemm(const GemmTask& t) {
   const PanelScratch p = panel_scratch(t.scratch, t.w.k);
   int8_t* const panel = reinterpret_cast<int8_t*>(p.weights);
   const Tiling tiles = tiling(t.m);
-  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t padded_m = tiles.padded();
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
   for (int64_t n = 0; n < t.row_count; n += kPanelN) {
     int64_t row[kPanelN];
@@ -208,7 +208,7 @@ void gemm(const GemmTask& t) {
     if (kScaled) pack_scales<kKind, kMin>(t.w, row, order, p);
     for (int64_t block = 0; block < padded_m;) {
       int64_t end = block;
-      while (end < padded_m && end + (end < sixes_end ? 6 : 4) <= block + kBlockM) end += end < sixes_end ? 6 : 4;
+      while (end < padded_m && end + tiles.tile_at(end) <= block + kBlockM) end += tiles.tile_at(end);
       for (int i = 0; i < kLanes; ++i) {
         const int64_t first = order.first[i], count = order.first[i + 1] - first;
         for (int v = 0; v < kPanelN; v += 8) {
@@ -216,13 +216,12 @@ void gemm(const GemmTask& t) {
           const float* s = p.scales + first * kRuns * kPanelN + v;
           const float* mn = p.minima + first * kPanelN + v;
           for (int64_t m = block; m < end;) {
-            const int tile = m < sixes_end ? 6 : 4;
+            const int tile = tiles.tile_at(m);
             const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
             float* const levels = p.levels + (m - block) * kPanelN + v;
-            if (tile == 6)
-              tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, shift, merges(i), levels);
-            else
-              tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, shift, merges(i), levels);
+            with_tile(tile, [&](auto n_inputs) {
+              tile_lane<kKind, kMin, kScaled, n_inputs()>(w, s, mn, x, count, shift, merges(i), levels);
+            });
             m += tile;
           }
         }

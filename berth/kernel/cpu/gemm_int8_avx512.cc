@@ -261,12 +261,11 @@ void gemm(const GemmTask& t) {
   const Int8PanelScratch scratch(t.scratch, t.w.k);
   const Tiling tiles = tiling(t.m);
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
-  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t padded_m = tiles.padded();
   const int64_t panels = (t.row_count + kPanelN - 1) / kPanelN;
   const int64_t row_codes = kKind != Kind::kByte ? words * 16 : t.w.in_blocks ? words * kQ8BlockBytes : words * 32;
   const int64_t row_high = kKind == Kind::kSix ? words * 8 : kKind == Kind::kFive ? words * 4 : 0;
-  Ahead ahead(t, row_codes, row_high, panels * kLanes * (tiles.sixes + tiles.fours));
-  const auto tile_at = [&](int64_t m) { return m < sixes_end ? 6 : 4; };
+  Ahead ahead(t, row_codes, row_high, panels * kLanes * tiles.count());
   for (int64_t group = 0; group < panels; group += kInt8Panels) {
     const int64_t group_end = group + kInt8Panels < panels ? group + kInt8Panels : panels;
     for (int64_t panel = group; panel < group_end; ++panel) {
@@ -280,7 +279,7 @@ void gemm(const GemmTask& t) {
     }
     for (int64_t block = 0; block < padded_m;) {
       int64_t end = block;
-      while (end < padded_m && end + tile_at(end) <= block + kInt8BlockM) end += tile_at(end);
+      while (end < padded_m && end + tiles.tile_at(end) <= block + kInt8BlockM) end += tiles.tile_at(end);
       for (int64_t panel = group; panel < group_end; ++panel) {
         const int64_t n = panel * kPanelN;
         const Finish finish(t, n, t.w.codec == Codec::kInt8Row);
@@ -291,12 +290,13 @@ void gemm(const GemmTask& t) {
           const float* const s = scratch.scales(panel - group) + first * kRuns * kPanelN;
           const float* const mn = scratch.minima(panel - group) + first * kPanelN;
           for (int64_t m = block; m < end;) {
-            const int tile = tile_at(m);
+            const int tile = tiles.tile_at(m);
             const int32_t* x = reinterpret_cast<const int32_t*>(t.x + m * x_bytes) + first * kInt8TileColumns * tile;
             // The next tile's part of this lane; after the last one the first one's part of the next lane.
             const bool last = m + tile >= end;
             const int64_t next_m = last ? block : m + tile, next_first = !last ? first : finished ? 0 : first + count;
-            const std::byte* const next = t.x + next_m * x_bytes + next_first * kInt8TileColumns * 4 * tile_at(next_m);
+            const std::byte* const next =
+                t.x + next_m * x_bytes + next_first * kInt8TileColumns * 4 * tiles.tile_at(next_m);
             if (finished) prefetch_outputs(t, m, tile, n);
             ahead.ask();
             const TileOut out{merges(i),
@@ -305,10 +305,9 @@ void gemm(const GemmTask& t) {
                               t.y + m * t.y_stride + n,
                               t.y_stride,
                               t.m - m};
-            if (tile == 6)
-              tile_lane<kKind, kMin, kScaled, 6>(w, s, mn, x, count, next, out);
-            else
-              tile_lane<kKind, kMin, kScaled, 4>(w, s, mn, x, count, next, out);
+            with_tile(tile, [&](auto n_inputs) {
+              tile_lane<kKind, kMin, kScaled, n_inputs()>(w, s, mn, x, count, next, out);
+            });
             m += tile;
           }
         }

@@ -63,7 +63,11 @@ inline void put_column(int32_t* at, __m256i v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(v));
   } else {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(v));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(at + 4), _mm256_extracti128_si256(v, 1));
+    const __m128i rest = _mm256_extracti128_si256(v, 1);
+    if (kTile == 5)
+      at[4] = _mm_cvtsi128_si32(rest);
+    else
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(at + 4), rest);
   }
 }
 
@@ -130,12 +134,12 @@ void tile_of(const float* x, int64_t x_stride, int rows, int64_t k, InputLayout 
 }  // namespace
 
 void int8_tile_word_avx2(const float* x, int64_t x_stride, int tile, bool nibbles, int32_t* out) {
-  tile == 6 ? int8_word<6>(x, x_stride, 6, nibbles, out) : int8_word<4>(x, x_stride, 4, nibbles, out);
+  with_tile(tile, [&](auto n) { int8_word<n()>(x, x_stride, tile, nibbles, out); });
 }
 
 void prepare_tile_avx2(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
                        std::byte* out) {
-  tile == 6 ? tile_of<6>(x, x_stride, rows, k, layout, out) : tile_of<4>(x, x_stride, rows, k, layout, out);
+  with_tile(tile, [&](auto n) { tile_of<n()>(x, x_stride, rows, k, layout, out); });
 }
 
 }  // namespace berth::kernel::cpu

@@ -139,7 +139,7 @@ void int8_tile(const float* x, int64_t x_stride, int64_t k, int32_t* out) {
 void prepare_tile_avx512(const float* x, int64_t x_stride, int rows, int tile, int64_t k, InputLayout layout,
                          std::byte* out) {
   const bool nibbles = layout == InputLayout::kNibbles;
-  if (rows < tile || !(nibbles || layout == InputLayout::kBytes))
+  if (rows < tile || tile == 5 || !(nibbles || layout == InputLayout::kBytes))
     return prepare_tile_avx2(x, x_stride, rows, tile, k, layout, out);
   int32_t* const to = reinterpret_cast<int32_t*>(out);
   if (tile == 6)

@@ -1,4 +1,5 @@
 // kernel/cpu/linear_avx2.cc — the AVX2 loops as one table.
+
 #include "berth/kernel/cpu/linear_kernels.h"
 
 namespace berth::kernel::cpu {
@@ -11,10 +12,17 @@ GemmFn gemm_exact_avx2(quant::Codec codec);
 namespace {
 RowsFn rows(const WeightView& w, bool int8) { return int8 ? rows_int8_avx2(w) : rows_exact_avx2(w); }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec) : gemm_exact_avx2(codec); }
-// By InputLayout, then kGemmFromFourBits; measured with linear_bench at K = 4096: from here on the time per input is
-// below that of the rows loop.
-constexpr int64_t kGemmFrom[7] = {8, 10, 10, 6, 12, 10, 6};
-const int64_t* gemm_from() { return kGemmFrom; }
+// Measured per format at K = 4096.
+int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
+  const int32_t bits = info.code_bits;
+  if (!int8) {
+    if (info.word_elements == 2) return 10;
+    if (info.word_elements < 8) return 8;
+    return bits == 4 ? 6 : bits == 5 ? 5 : 4;
+  }
+  if (bits > 4) return bits == 8 ? 11 : bits == 5 ? 6 : 5;
+  return info.codec == quant::Codec::kQ4_K ? 8 : info.has_min ? 12 : 11;
+}
 }  // namespace
 
 const LinearKernels kLinearAvx2{8, prepare_tile_avx2, rows, gemm, gemm_from};

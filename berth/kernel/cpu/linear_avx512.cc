@@ -1,4 +1,5 @@
 // kernel/cpu/linear_avx512.cc — the AVX-512 loops as one table.
+
 #include "berth/kernel/cpu/linear_kernels.h"
 
 namespace berth::kernel::cpu {
@@ -11,11 +12,19 @@ GemmFn gemm_exact_avx512(quant::Codec codec);
 namespace {
 RowsFn rows(const WeightView& w, bool int8) { return int8 ? rows_int8_avx512(w) : rows_exact_avx512(w); }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
-// By InputLayout, then kGemmFromFourBits: from here on the time per input is below that of the rows loop. Measured with
-// linear_bench at K = 4096 on Zen 5 and on an Intel server core, where decoding anew for every input costs more.
-constexpr int64_t kGemmFromAmd[7] = {16, 14, 10, 14, 14, 10, 16};
-constexpr int64_t kGemmFromIntel[7] = {16, 9, 7, 5, 5, 4, 16};
-const int64_t* gemm_from() { return __builtin_cpu_is("intel") ? kGemmFromIntel : kGemmFromAmd; }
+// Measured per format at K = 4096 on an Intel server core; on Zen 5, where decoding anew for every input costs less, by
+// layout. In exact mode the rows loop decodes once for 16 inputs, except where words are one or two elements.
+int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
+  const bool intel = __builtin_cpu_is("intel");
+  if (!int8) {
+    if (info.word_elements == 1) return 16;
+    if (info.word_elements == 2) return intel ? 10 : 14;
+    return info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
+  }
+  if (info.code_bits == 8) return intel ? 6 : 10;
+  if (!intel) return 14;
+  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 6;
+}
 }  // namespace
 
 const LinearKernels kLinearAvx512{16, prepare_tile_avx512, rows, gemm, gemm_from, kInt8Panels};

@@ -36,6 +36,15 @@ constexpr int64_t kLeastShareBytes = 16 * 1024;  // less is not worth a second t
 // not make the hardware fetch the other.
 constexpr int64_t kBetweenThreads = 4096;
 
+// In exact mode the same step of all inputs is read together: what to add to the bytes between two inputs, that these
+// steps lie in different sets of the first-level cache, and not all at the same place of a page.
+int64_t apart(int64_t bytes) {
+  const int64_t at = bytes % 2048;
+  return at < 512 ? 512 - at : at > 1536 ? 2048 + 512 - at : 0;
+}
+// Inputs from which on threads share the work of laying them out.
+constexpr int64_t kShareInputs = 8;
+
 // Loops that serve every format compute where a row's high bits would be before they know that it has none: an address
 // to count from, never read.
 constexpr uint32_t kNoHighBits[16] = {};
@@ -114,11 +123,10 @@ class Call {
   // Whether the pass that runs now is the job's: its layout of x and its kind of loop.
   bool reads(const LinearJob& job, InputLayout layout) const {
     const quant::CodecInfo& info = quant::codec_info(job.weight->format.codec);
-    return job.row_count > 0 && layout_of(info, int8_) == layout && wants_gemm(info, layout) == gemm_;
+    return job.row_count > 0 && layout_of(info, int8_) == layout && wants_gemm(info) == gemm_;
   }
-  bool wants_gemm(const quant::CodecInfo& info, InputLayout layout) const {
-    const bool four_bits = layout == InputLayout::kWords8 && info.code_bits == 4;
-    return pass_m_ >= kernels_.gemm_from()[four_bits ? kGemmFromFourBits : static_cast<int>(layout)];
+  bool wants_gemm(const quant::CodecInfo& info) const {
+    return pass_m_ >= kernels_.gemm_from(info, int8_ && info.int8_mode);
   }
 
   const LinearKernels& kernels_;
@@ -243,15 +251,20 @@ Task Call::task_of(const LinearJob& job, int64_t begin, int64_t count, int64_t m
 }
 
 void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
-  const int64_t x_bytes = prepared_bytes(layout, in_.k);
-  const int64_t area = align_up(rows_scratch_bytes(in_.k), int64_t{64}) + kBetweenThreads;
+  int64_t x_bytes = prepared_bytes(layout, in_.k);
+  const bool exact = layout != InputLayout::kNibbles && layout != InputLayout::kBytes;
+  if (exact && m_count > 1) x_bytes += apart(x_bytes);
+  const int64_t area = align_up(rows_scratch_bytes(in_.k, m_count), int64_t{64}) + kBetweenThreads;
   std::byte* const x = scratch_.data();
   std::byte* const areas = x + m_count * x_bytes + kBetweenThreads;
   CHECK(m_count * x_bytes + kBetweenThreads + area * threads_ <= static_cast<int64_t>(scratch_.size()));
   const auto prepare = [&](int64_t m, int) {
     prepare_input_avx2(in_.x + (m_begin + m) * in_.x_stride, in_.k, layout, kernels_.vector, x + m * x_bytes);
   };
-  for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
+  if (m_count >= kShareInputs)
+    parallel(m_count, prepare);
+  else
+    for (int64_t m = 0; m < m_count; ++m) prepare(m, 0);
   for_shares(layout,
              [&](const LinearJob& job, int64_t begin, int64_t count, int64_t quad_begin, int64_t quad_end, int thread) {
                RowsTask t = task_of<RowsTask>(job, begin, count, m_begin, m_count);
@@ -268,13 +281,13 @@ void Call::gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   const int64_t x_bytes = tile_bytes(layout, in_.k);
   const int64_t area = align_up(gemm_scratch_bytes(in_.k), int64_t{64});
   const Tiling tiles = tiling(m_count);
-  const int64_t sixes_end = tiles.sixes * 6, padded_m = sixes_end + tiles.fours * 4;
+  const int64_t padded_m = tiles.padded();
   std::byte* const x = scratch_.data();
   std::byte* const areas = x + align_up(padded_m * x_bytes, int64_t{64});
   CHECK(areas - x + area * threads_ <= static_cast<int64_t>(scratch_.size()));
-  parallel(tiles.sixes + tiles.fours, [&](int64_t i, int) {
-    const int tile = i < tiles.sixes ? 6 : 4;
-    const int64_t m = i < tiles.sixes ? i * 6 : sixes_end + (i - tiles.sixes) * 4;
+  parallel(tiles.count(), [&](int64_t i, int) {
+    const int64_t m = tiles.begin(i);
+    const int tile = tiles.tile_at(m);
     kernels_.prepare_tile(in_.x + (m_begin + m) * in_.x_stride, in_.x_stride,
                           static_cast<int>(std::min<int64_t>(tile, m_count - m)), tile, in_.k, layout, x + m * x_bytes);
   });

@@ -11,6 +11,9 @@
 //   E = 4, 8 bits  byte b of each word under the bytes 4B 00 00 is the float 2^23 + code: less 2^23 it is exact.
 //   E = 2, 1       widened.
 //
+// Two inputs and more (E = 8, 4): two rows' words are decoded into 16 (8) registers, which then meet one input after
+// the other, whose sums wait in scratch (few_half). So odd numbers of inputs cost no more than even ones.
+//
 // Start reading at: octet_half.
 #include <immintrin.h>
 
@@ -272,14 +275,13 @@ BERTH_INLINE __m512i group_index(int64_t stride, int64_t first) {
   return _mm512_add_epi8(byte, base);
 }
 
-// p = the run's sum over 16 words of 8 elements, each of its own lane.
+// Codes of 64 bytes of nibbles with their high bits: odd elements (`hi`: the high halves) and even ones.
 template <Kind kKind, bool kTail>
-BERTH_INLINE __m512 octet_products(const uint8_t* codes, int64_t bytes, const uint32_t* high, const float* x,
-                                   __m512 offset) {
+BERTH_INLINE void octet_bytes(const uint8_t* codes, int64_t bytes, const uint32_t* high, __m512i& hi, __m512i& lo) {
   const __m512i w = load_codes<kTail>(codes, bytes);
   const __m512i nibble = _mm512_set1_epi8(15), sixteen = _mm512_set1_epi8(16), thirty_two = _mm512_set1_epi8(32);
-  __m512i hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
-  __m512i lo = _mm512_and_si512(w, nibble);
+  hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
+  lo = _mm512_and_si512(w, nibble);
   if (kKind == Kind::kFive) {
     const __m512i bits = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(high)));
     hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(4, 0)), hi, sixteen);
@@ -291,6 +293,14 @@ BERTH_INLINE __m512 octet_products(const uint8_t* codes, int64_t bytes, const ui
     hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(8, 4)), hi, thirty_two);
     lo = _mm512_mask_add_epi8(lo, high_mask(bits, group_index(8, 6)), lo, thirty_two);
   }
+}
+
+// p = the run's sum over 16 words of 8 elements, each of its own lane.
+template <Kind kKind, bool kTail>
+BERTH_INLINE __m512 octet_products(const uint8_t* codes, int64_t bytes, const uint32_t* high, const float* x,
+                                   __m512 offset) {
+  __m512i hi, lo;
+  octet_bytes<kKind, kTail>(codes, bytes, high, hi, lo);
   __m512 p = _mm512_mul_ps(byte_float<0>(lo, offset), _mm512_load_ps(x));
   p = fma(byte_float<0>(hi, offset), _mm512_load_ps(x + 16), p);
   p = fma(byte_float<1>(lo, offset), _mm512_load_ps(x + 32), p);
@@ -450,83 +460,142 @@ __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   return finish(aa, ab, ac, ad);
 }
 
-// Two rows of 4-bit codes times two inputs: p[row][input], the runs' sums over 16 words. A code is looked up once.
-template <bool kTail>
-BERTH_INLINE void book_products_of_two(const uint8_t* first, const uint8_t* second, int64_t bytes, const float* x,
-                                       const float* y, __m512 book, __m512 p[2][2]) {
-  __m512i a = load_codes<kTail>(first, bytes), b = load_codes<kTail>(second, bytes);
-  const __m512 x0 = _mm512_load_ps(x), y0 = _mm512_load_ps(y);
-  const __m512 wa = _mm512_permutexvar_ps(a, book), wb = _mm512_permutexvar_ps(b, book);
-  __m512 ax = _mm512_mul_ps(wa, x0), ay = _mm512_mul_ps(wa, y0);
-  __m512 bx = _mm512_mul_ps(wb, x0), by = _mm512_mul_ps(wb, y0);
+// --- two inputs and more: a code is decoded once for all of them ---
+
+// The words 16 * kHalf .. of a step, decoded: element after element.
+template <Kind kKind, bool kTail, int kHalf>
+BERTH_INLINE void decode_half(const Stream& row, int64_t step, int64_t tail_bytes, const Operands& op,
+                              __m512 v[word_elements(kKind)]) {
+  const uint8_t* const codes = row.codes + step * step_bytes(kKind) + kHalf * step_bytes(kKind) / 2;
+  const int64_t bytes = tail_bytes - kHalf * 64;
+  if constexpr (word_elements(kKind) == 4) {
+    __m512i w = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(codes, bytes) : load_codes<kTail>(codes, bytes);
+    if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
+    v[0] = quad_code<kKind, 0>(w);
+    v[1] = quad_code<kKind, 1>(w);
+    v[2] = quad_code<kKind, 2>(w);
+    v[3] = quad_code<kKind, 3>(w);
+  } else if constexpr (kKind == Kind::kBook) {
+    const __m512i w = load_codes<kTail>(codes, bytes);
+    v[0] = _mm512_permutexvar_ps(w, op.book);
+    v[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), op.book);
+    v[2] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), op.book);
+    v[3] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), op.book);
+    v[4] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), op.book);
+    v[5] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), op.book);
+    v[6] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), op.book);
+    v[7] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), op.book);
+  } else {
+    constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : 8;  // words of the high plane
+    __m512i hi, lo;
+    octet_bytes<kKind, kTail>(codes, bytes, row.high + (2 * step + kHalf) * kHigh, hi, lo);
+    v[0] = byte_float<0>(lo, op.offset);
+    v[1] = byte_float<0>(hi, op.offset);
+    v[2] = byte_float<1>(lo, op.offset);
+    v[3] = byte_float<1>(hi, op.offset);
+    v[4] = byte_float<2>(lo, op.offset);
+    v[5] = byte_float<2>(hi, op.offset);
+    v[6] = byte_float<3>(lo, op.offset);
+    v[7] = byte_float<3>(hi, op.offset);
+  }
+}
+
+// A load that stays one: g++ would make it an operand of both fma, and then loads are the limit.
+BERTH_INLINE __m512 loaded(const float* p) {
+  __m512 v = _mm512_load_ps(p);
+  __asm__("" : "+v"(v));
+  return v;
+}
+
+// Where the sums of four rows and all inputs stand: [input][row][half][16].
+constexpr int64_t kFewSums = 4 * 32;
+
+// The words 16 * kHalf .. of a step of the rows 2 * kPair and 2 * kPair + 1, all inputs. Each load of x serves both
+// rows, and the inputs' next step is asked for by quarters: all inputs' steps pass through the first-level cache.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail, int kPair, int kHalf>
+BERTH_INLINE void few_half(const Stream row[4], const StepScales scales[2], int64_t step, int64_t tail_bytes,
+                           const RowsTask& task, const Operands& op, float* sums) {
+  constexpr int kElements = word_elements(kKind);
+  constexpr bool kChain = kKind == Kind::kInt8;  // no scale: products go to the sums at once
+  __m512 a[kElements], b[kElements];
+  decode_half<kKind, kTail, kHalf>(row[2 * kPair], step, tail_bytes, op, a);
+  decode_half<kKind, kTail, kHalf>(row[2 * kPair + 1], step, tail_bytes, op, b);
+  const __m512 sa = spread<kKind, kScale, kHalf>(scales[0].s), sb = spread<kKind, kScale, kHalf>(scales[1].s);
+  const __m512 ma = spread<kKind, kScale, kHalf>(scales[0].m), mb = spread<kKind, kScale, kHalf>(scales[1].m);
+  const int64_t at = 2 * step + kHalf, t_at = (task.w.k + 255) / 256 * 256 + at * 16;
+  const int64_t x_bytes = task.x_bytes,
+                inputs = task.m;  // (stores below might be to `task`, for all the compiler knows)
+  const std::byte* input = task.x;
+  float* to = sums + (2 * kPair) * 32 + kHalf * 16;
+  for (int64_t m = 0; m < inputs; ++m, input += x_bytes, to += kFewSums) {
+    const float* const x = reinterpret_cast<const float*>(input) + at * 16 * kElements;
+    // Of the half step after this one: this pair's half.
+    const float* const next = x + 16 * kElements + kPair * 8 * kElements;
+    for (int line = 0; line < 8 * kElements; line += 16) _mm_prefetch(next + line, _MM_HINT_T0);
+    __m512 to_a = _mm512_load_ps(to), to_b = _mm512_load_ps(to + 32);
+    const __m512 first = loaded(x);
+    __m512 pa = kChain ? fma(a[0], first, to_a) : _mm512_mul_ps(a[0], first);
+    __m512 pb = kChain ? fma(b[0], first, to_b) : _mm512_mul_ps(b[0], first);
 #if defined(__clang__)
 #pragma unroll
 #else
 #pragma GCC unroll 8
 #endif
-  for (int i = 1; i < 8; ++i) {
-    const __m512 xi = _mm512_load_ps(x + 16 * i), yi = _mm512_load_ps(y + 16 * i);
-    a = _mm512_srli_epi32(a, 4);
-    b = _mm512_srli_epi32(b, 4);
-    const __m512 va = _mm512_permutexvar_ps(a, book), vb = _mm512_permutexvar_ps(b, book);
-    ax = fma(va, xi, ax);
-    ay = fma(va, yi, ay);
-    bx = fma(vb, xi, bx);
-    by = fma(vb, yi, by);
+    for (int e = 1; e < kElements; ++e) {
+      const __m512 xe = loaded(x + 16 * e);
+      pa = fma(a[e], xe, pa);
+      pb = fma(b[e], xe, pb);
+    }
+    if (kChain) {
+      to_a = pa;
+      to_b = pb;
+    } else {
+      to_a = fma(pa, sa, to_a);
+      to_b = fma(pb, sb, to_b);
+      if (kMin) {
+        const __m512 t = _mm512_load_ps(reinterpret_cast<const float*>(input) + t_at);
+        to_a = fma(ma, t, to_a);
+        to_b = fma(mb, t, to_b);
+      }
+    }
+    _mm512_store_ps(to, to_a);
+    _mm512_store_ps(to + 32, to_b);
   }
-  p[0][0] = ax;
-  p[0][1] = ay;
-  p[1][0] = bx;
-  p[1][1] = by;
 }
 
-// One step of 32 words of two rows of 4-bit codes, two inputs; t, u: their words' sums.
-template <bool kMin, Scale kScale, bool kTail>
-BERTH_INLINE void step_of_two(const Stream& first, const Stream& second, int64_t step, int64_t tail_bytes,
-                              const float* x, const float* y, const float* t, const float* u, const Operands& op,
-                              Accumulators& ax, Accumulators& ay, Accumulators& bx, Accumulators& by) {
-  const StepScales sa = step_scales<Kind::kBook, kMin, kScale, kTail>(first, step, op, tail_bytes / 4);
-  const StepScales sb = step_scales<Kind::kBook, kMin, kScale, kTail>(second, step, op, tail_bytes / 4);
-  const int64_t at = 2 * step;
-  __m512 p[2][2];
-  book_products_of_two<kTail>(first.codes + at * 64, second.codes + at * 64, tail_bytes, x + at * 128, y + at * 128,
-                              op.book, p);
-  ax.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[0][0], sa, t, at, ax.half[0]);
-  ay.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[0][1], sa, u, at, ay.half[0]);
-  bx.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[1][0], sb, t, at, bx.half[0]);
-  by.half[0] = add_runs<Kind::kBook, kMin, kScale, 0>(p[1][1], sb, u, at, by.half[0]);
+// One step of four rows: its first half for all of them, then the second, since the inputs' halves stay in the
+// first-level cache for so long only.
+template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+BERTH_INLINE void few_step(const Stream row[4], int64_t step, int64_t tail_bytes, const RowsTask& t, const Operands& op,
+                           float* sums) {
+  const int64_t words = tail_bytes / 4;
+  const StepScales scales[4] = {step_scales<kKind, kMin, kScale, kTail>(row[0], step, op, words),
+                                step_scales<kKind, kMin, kScale, kTail>(row[1], step, op, words),
+                                step_scales<kKind, kMin, kScale, kTail>(row[2], step, op, words),
+                                step_scales<kKind, kMin, kScale, kTail>(row[3], step, op, words)};
+  few_half<kKind, kMin, kScale, kTail, 0, 0>(row, scales, step, tail_bytes, t, op, sums);
+  few_half<kKind, kMin, kScale, kTail, 1, 0>(row, scales + 2, step, tail_bytes, t, op, sums);
   if (kTail && tail_bytes <= 64) return;
-  book_products_of_two<kTail>(first.codes + at * 64 + 64, second.codes + at * 64 + 64, tail_bytes - 64,
-                              x + at * 128 + 128, y + at * 128 + 128, op.book, p);
-  ax.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[0][0], sa, t, at + 1, ax.half[1]);
-  ay.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[0][1], sa, u, at + 1, ay.half[1]);
-  bx.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[1][0], sb, t, at + 1, bx.half[1]);
-  by.half[1] = add_runs<Kind::kBook, kMin, kScale, 1>(p[1][1], sb, u, at + 1, by.half[1]);
+  few_half<kKind, kMin, kScale, kTail, 0, 1>(row, scales, step, tail_bytes, t, op, sums);
+  few_half<kKind, kMin, kScale, kTail, 1, 1>(row, scales + 2, step, tail_bytes, t, op, sums);
 }
 
-// Four rows of 4-bit codes, two inputs x and y.
-template <bool kMin, Scale kScale>
-void tile_of_two(const Stream row[4], const float* x, const float* y, int64_t k, const Operands& op, float out_x[4],
-                 float out_y[4]) {
-  const int64_t steps = k / 256, sums = (k + 255) / 256 * 256;
-  const Stream a = row[0], b = row[1], c = row[2], d = row[3];
-  const Accumulators zero{{_mm512_setzero_ps(), _mm512_setzero_ps()}};
-  Accumulators ax = zero, ay = zero, bx = zero, by = zero, cx = zero, cy = zero, dx = zero, dy = zero;
-  const float *t = x + sums, *u = y + sums;
+// Four rows, all inputs: their sums. (Not inlined: 16 decoded vectors need all registers.)
+template <Kind kKind, bool kMin, Scale kScale>
+__attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t, const Operands& op, float* sums) {
+  constexpr int kElements = word_elements(kKind);
+  const int64_t steps = t.w.k / (32 * kElements);
+  for (int64_t i = 0; i < t.m * kFewSums; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
   for (int64_t step = 0; step < steps; ++step) {
-    prefetch<Kind::kBook>(a, step);
-    prefetch<Kind::kBook>(b, step);
-    prefetch<Kind::kBook>(c, step);
-    prefetch<Kind::kBook>(d, step);
-    step_of_two<kMin, kScale, false>(a, b, step, 0, x, y, t, u, op, ax, ay, bx, by);
-    step_of_two<kMin, kScale, false>(c, d, step, 0, x, y, t, u, op, cx, cy, dx, dy);
+    prefetch<kKind>(row[0], step);
+    prefetch<kKind>(row[1], step);
+    prefetch<kKind>(row[2], step);
+    prefetch<kKind>(row[3], step);
+    few_step<kKind, kMin, kScale, false>(row, step, 0, t, op, sums);
   }
-  if (const int64_t words = k % 256 / 8; words != 0) {
-    step_of_two<kMin, kScale, true>(a, b, steps, words * 4, x, y, t, u, op, ax, ay, bx, by);
-    step_of_two<kMin, kScale, true>(c, d, steps, words * 4, x, y, t, u, op, cx, cy, dx, dy);
+  if (const int64_t words = t.w.k % (32 * kElements) / kElements; words != 0) {
+    few_step<kKind, kMin, kScale, true>(row, steps, words * 4, t, op, sums);
   }
-  _mm_storeu_ps(out_x, finish(ax, bx, cx, dx));
-  _mm_storeu_ps(out_y, finish(ay, by, cy, dy));
 }
 
 Operands operands(const WeightView& w) {
@@ -574,8 +643,9 @@ BERTH_INLINE void prefetch_scales(const uint8_t* p, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + ahead + at), _MM_HINT_T0);
 }
 
+// At most kMostInputs inputs.
 template <Kind kKind, bool kMin, Scale kScale>
-void rows(const RowsTask& t) {
+void rows_of_group(const RowsTask& t) {
   constexpr int kElements = word_elements(kKind);
   const Operands op = operands(t.w);
   const int64_t k = t.w.k, blocks = k / 32;
@@ -615,18 +685,46 @@ void rows(const RowsTask& t) {
       }
     };
     const auto x = [&](int64_t m) { return reinterpret_cast<const float*>(t.x + m * t.x_bytes); };
-    alignas(16) float y[2][4];
-    int64_t m = 0;
-    if constexpr (kKind == Kind::kBook) {
-      for (; m + 2 <= t.m; m += 2) {
-        tile_of_two<kMin, kScale>(stream, x(m), x(m + 1), k, op, y[0], y[1]);
-        put(m, y[0]);
-        put(m + 1, y[1]);
+    alignas(16) float y[4];
+    if constexpr (kElements >= 4) {
+      if (t.m > 1) {
+        float* const sums = reinterpret_cast<float*>(t.scratch + rows_scales_bytes(k));
+        few_inputs<kKind, kMin, kScale>(stream, t, op, sums);
+        for (int64_t m = 0; m < t.m; ++m) {
+          const auto at = [&](int row) {
+            const float* const of = sums + m * kFewSums + row * 32;
+            return Accumulators{{_mm512_load_ps(of), _mm512_load_ps(of + 16)}};
+          };
+          _mm_store_ps(y, finish(at(0), at(1), at(2), at(3)));
+          put(m, y);
+        }
+        continue;
       }
     }
-    for (; m < t.m; ++m) {
-      _mm_store_ps(y[0], tile<kKind, kMin, kScale>(stream, x(m), k, op));
-      put(m, y[0]);
+    for (int64_t m = 0; m < t.m; ++m) {
+      _mm_store_ps(y, tile<kKind, kMin, kScale>(stream, x(m), k, op));
+      put(m, y);
+    }
+  }
+}
+
+// More than kMostInputs in equal groups. A band of rows stays in the second-level cache while all groups pass, so that
+// inputs too many for that cache come from beyond it once per band.
+template <Kind kKind, bool kMin, Scale kScale>
+void rows(const RowsTask& t) {
+  constexpr int64_t kBand = 8;  // quads
+  if (t.m <= kMostInputs) return rows_of_group<kKind, kMin, kScale>(t);
+  const int64_t groups = (t.m + kMostInputs - 1) / kMostInputs;
+  for (int64_t band = t.quad_begin; band < t.quad_end; band += kBand) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t first = t.m * g / groups;
+      RowsTask group = t;
+      group.quad_begin = band;
+      group.quad_end = band + kBand < t.quad_end ? band + kBand : t.quad_end;
+      group.x = t.x + first * t.x_bytes;
+      group.y = t.y + first * t.y_stride;
+      group.m = t.m * (g + 1) / groups - first;
+      rows_of_group<kKind, kMin, kScale>(group);
     }
   }
 }

@@ -88,13 +88,18 @@ struct RowsTask {
   int64_t y_stride = 0;
   const float* bias = nullptr;  // of row_begin, or null
   float kappa = 1;
-  std::byte* scratch = nullptr;  // of this thread, rows_scratch_bytes(k)
+  std::byte* scratch = nullptr;  // of this thread, rows_scratch_bytes(k, m)
 };
 
 using RowsFn = void (*)(const RowsTask&);
 
 // Scales of four rows, each one float per 16 elements at most, and as many minima.
-constexpr int64_t rows_scratch_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
+constexpr int64_t rows_scales_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
+// After them the sums of four rows and up to kMostInputs inputs, 32 lanes each.
+inline constexpr int64_t kMostInputs = 24;  // whose half steps the first-level cache holds twice
+constexpr int64_t rows_scratch_bytes(int64_t k, int64_t m) {
+  return rows_scales_bytes(k) + (m < kMostInputs ? m : kMostInputs) * 4 * 32 * 4;
+}
 
 // --- gemm ---
 //
@@ -102,19 +107,40 @@ constexpr int64_t rows_scratch_bytes(int64_t k) { return (k + 255) / 256 * 256 /
 // counter is the finish of numerics.md: 0 + 16, 8 + 24, their sum, ... A "position" counts words in that order.
 
 inline constexpr int kPanelN = 32;  // outputs per panel of decoded weights
-inline constexpr int kBlockM = 96;  // inputs whose partial sums wait for the other lanes: a multiple of 6 and of 4
+inline constexpr int kBlockM = 96;  // inputs whose partial sums wait for the other lanes: a multiple of 6
 inline constexpr int kPanelGaps = 32 * kPanelN * 4;  // bytes: lanes of a panel may lie kPanelN floats further apart
 inline constexpr int kMaxLevels = 6;                 // 32 lanes: sums of 1, 2, 4, 8, 16, 32
 
-// How M inputs are cut into register tiles of 6 and then 4: at most one input of padding from M = 6.
+// How M inputs are cut into register tiles of 6, then 5, then 4: no padding but for M = 1, 2, 3 and 7.
 struct Tiling {
-  int64_t sixes = 0, fours = 0;
+  int64_t sixes = 0, fives = 0, fours = 0;
+
+  constexpr int64_t count() const { return sixes + fives + fours; }
+  constexpr int64_t padded() const { return 6 * sixes + 5 * fives + 4 * fours; }
+  // Of the tile that begins with input m.
+  constexpr int tile_at(int64_t m) const { return m < 6 * sixes ? 6 : m < 6 * sixes + 5 * fives ? 5 : 4; }
+  // The first input of the i-th tile.
+  constexpr int64_t begin(int64_t i) const {
+    const int64_t in_sixes = i < sixes ? i : sixes, in_fives = i - in_sixes < fives ? i - in_sixes : fives;
+    return 6 * in_sixes + 5 * in_fives + 4 * (i - in_sixes - in_fives);
+  }
 };
 constexpr Tiling tiling(int64_t m) {
-  const int64_t rest = m % 6;
-  if (rest == 0 || rest == 5) return {(m + 1) / 6, 0};
-  if (rest >= 3 || m < 6) return {m / 6, 1};
-  return {m / 6 - 1, 2};
+  const int64_t sixes = m / 6;
+  switch (m % 6) {
+    case 0:
+      return {sixes, 0, 0};
+    case 1:
+      return sixes >= 2 ? Tiling{sixes - 2, 1, 2} : Tiling{0, 0, sixes + 1};
+    case 2:
+      return sixes >= 1 ? Tiling{sixes - 1, 0, 2} : Tiling{0, 0, 1};
+    case 3:
+      return sixes >= 1 ? Tiling{sixes - 1, 1, 1} : Tiling{0, 0, 1};
+    case 4:
+      return {sixes, 0, 1};
+    default:
+      return {sixes, 1, 0};
+  }
 }
 
 // One word of a tile of R inputs in int8 mode, as 4-byte columns of R: 8 of q (kNibbles: even elements 0 2 4 6, odd
@@ -198,16 +224,13 @@ void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
 
 // --- one table per instruction set ---
 
-// kWords8 of 4-bit codes, whose rows loops look a code up once for two inputs.
-inline constexpr int kGemmFromFourBits = 6;
-
 struct LinearKernels {
   int vector = 0;  // floats
   decltype(prepare_tile_avx2)* prepare_tile = nullptr;
   RowsFn (*rows)(const WeightView& w, bool int8) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
-  // [InputLayout], [kGemmFromFourBits]: the least M for which gemm is the faster one.
-  const int64_t* (*gemm_from)() = nullptr;
+  // The least M for which gemm takes no longer per input than rows.
+  int64_t (*gemm_from)(const quant::CodecInfo& info, bool int8) = nullptr;
   // Panels of a chunk of outputs in int8 mode, many inputs.
   int int8_panels = 1;
 };

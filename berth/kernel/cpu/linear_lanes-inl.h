@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace berth::kernel::cpu {
 namespace {
@@ -36,6 +37,19 @@ struct LaneOrder {
     return start[w % kLanes] + static_cast<int64_t>(w / kLanes);
   }
 };
+
+// f with a tile's number of inputs as a constant.
+template <typename F>
+inline __attribute__((always_inline)) void with_tile(int tile, F&& f) {
+  switch (tile) {
+    case 6:
+      return f(std::integral_constant<int, 6>{});
+    case 5:
+      return f(std::integral_constant<int, 5>{});
+    default:
+      return f(std::integral_constant<int, 4>{});
+  }
+}
 
 // How many finished sums the i-th lane is added to: the trailing ones of i.
 inline int merges(int i) {
