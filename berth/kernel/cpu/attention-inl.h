@@ -296,15 +296,30 @@ float scale_scores(const AttentionOptions& options, int64_t head, int64_t block_
   return largest(max(max(m[0], m[1]), max(m[2], m[3])));
 }
 
-// Scaled scores less their largest become weights (0 for hidden keys, which adds nothing to the lanes). Returns l_B.
-float weigh(float m, float* s) {
+// Scaled scores less their largest become weights. Returns l_B, to which hidden keys would add 0: packs of them are
+// left out, and those within a pack get their 0 afterwards, since exp of -infinity passes through the denormals, which
+// takes a processor a hundred times as long.
+float weigh(float m, Range seen, float* s) {
   F sum[kAccumulators];
   for (F& a : sum) a = F::of(0.0f);
-  for (int64_t p = 0; p < kAttentionBlock; p += kLanes) {
+  for (int64_t p = seen.begin / kLanes * kLanes; p < seen.end; p += kLanes) {
     for (int j = 0; j < kAccumulators; ++j) {
-      const F e = math::exp(F::load(s + p + j * F::kLanes) - F::of(m));
-      e.store(s + p + j * F::kLanes);
-      sum[j] = sum[j] + e;
+      const int64_t begin = p + j * F::kLanes, end = begin + F::kLanes;
+      if (end <= seen.begin || begin >= seen.end) continue;
+      if (begin >= seen.begin && end <= seen.end) {
+        const F e = math::exp(F::load(s + begin) - F::of(m));
+        e.store(s + begin);
+        sum[j] = sum[j] + e;
+        continue;
+      }
+      const auto fill_hidden = [&](float value) {
+        for (int64_t i = begin; i < seen.begin; ++i) s[i] = value;
+        for (int64_t i = std::max(begin, seen.end); i < end; ++i) s[i] = value;
+      };
+      fill_hidden(m);
+      math::exp(F::load(s + begin) - F::of(m)).store(s + begin);
+      fill_hidden(0);
+      sum[j] = sum[j] + F::load(s + begin);
     }
   }
   return finish(sum);
@@ -365,7 +380,7 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
       if (seen[i].begin < seen[i].end)
         w.m_block[first + i] = scale_scores(options, tile.head(first + i), begin, seen[i], scores + i * 128);
     for (int64_t i = 0; i < n; ++i) {
-      if (seen[i].begin < seen[i].end) w.l_block[first + i] = weigh(w.m_block[first + i], scores + i * 128);
+      if (seen[i].begin < seen[i].end) w.l_block[first + i] = weigh(w.m_block[first + i], seen[i], scores + i * 128);
       for (int64_t d = 0; d < shape.v_padded; d += F::kLanes) F::of(0.0f).store(o + i * shape.v_padded + d);
     }
     // Keys that all of them see together; what lies before and after, for each alone.
