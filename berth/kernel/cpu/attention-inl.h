@@ -571,15 +571,16 @@ void run_by_blocks(const Context& context, const AttentionOptions& options, cons
           }
         }
       });
-      const double merge_ns = static_cast<double>(n) * (4.0 + 0.03 * static_cast<double>(shape.v_padded));
+      // The partial results come from beyond the second-level cache or from that of another core.
+      const double merge_ns = static_cast<double>(n) * (5.0 + 0.25 * static_cast<double>(shape.v_padded));
+      const bool last = wave + n == blocks.end;
       split(context, queries, merge_ns, [&](int64_t begin, int64_t end, int) {
-        for (int64_t q = begin; q < end; ++q)
-          merge_partials(partials + q * n * record, n, record, shape.v_padded, merged + q * record);
+        for (int64_t q = begin; q < end; ++q) {
+          float* to = merged + q * record;
+          merge_partials(partials + q * n * record, n, record, shape.v_padded, to);
+          if (last) end_query(options, tiles.at(t + q / first.count), shape, q % first.count, to, to + 1, to + 16);
+        }
       });
-    }
-    for (int64_t i = 0; i < queries; ++i) {
-      float* to = merged + i * record;
-      end_query(options, tiles.at(t + i / first.count), shape, i % first.count, to, to + 1, to + 16);
     }
     t += together;
   }

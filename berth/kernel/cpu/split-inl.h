@@ -9,9 +9,9 @@
 namespace berth::kernel::BERTH_TARGET {
 namespace {
 
-// A fork-join costs one to two microseconds; a piece should take five.
-constexpr double kSmallestForkNs = 15000;
-constexpr double kPieceNs = 6000;
+// A fork-join costs half a microsecond where the other threads wait for it, as they do within a token.
+constexpr double kSmallestForkNs = 6000;
+constexpr double kPieceNs = 3000;
 
 // f(begin, end, thread) over [0, items), each of about `item_ns`.
 template <typename F>
