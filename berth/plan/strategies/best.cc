@@ -20,15 +20,18 @@ constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improv
 constexpr int kQuickPasses = 12;           // while only a first placement is wanted
 constexpr size_t kQuickCombinations = 9;   // of tables, likewise
 constexpr int64_t kQuickStates = 400;      // above: accelerators in machine order, likewise
-constexpr int64_t kStepsOfALabel = 128;    // steps of the search over runs that take as long as a label
+constexpr int64_t kPointsOfALabel = 4;     // points of the search over runs that take as long as a label
 constexpr int kManyStates = 400;           // from here on the search over runs is tried before anything else
-constexpr size_t kWidths[] = {24, 400, SIZE_MAX};
+constexpr size_t kFirstWidth = 24;         // of the label search
+constexpr size_t kLaterWidths[] = {400, SIZE_MAX};
+constexpr size_t kSketchWidth = 60;  // of the search over runs
+constexpr size_t kFineSketchWidth = 500;
 
 struct SubProblem {
   std::unique_ptr<SearchSpace> space;
   std::unique_ptr<Bound> bound;
   int64_t open_bound = -kNoWalk;  // least bound of what the last search left out
-  bool joined = false;            // the search over runs was tried
+  std::unique_ptr<RunSearch> runs;
   bool solved = false;
 };
 
@@ -149,17 +152,27 @@ class BestSearch {
     r_.bound_any_ps = any;
     for (SubProblem& p : problems)
       if (!p.bound && !p.solved) {
-        if (!first_will_do_) join_runs(p, false);
+        if (!first_will_do_) {
+          sketch_runs(p, kSketchWidth);
+          prove_runs(p, false);
+          p.runs.reset();
+        }
         if (!p.solved) improve_bound(p, 1);
       }
     r_.family = machine_order ? "runs in machine order" : "runs";
     r_.root_bound_ps = problems.empty() ? kNoWalk : problems.front().open_bound;
-    for (const size_t width : kWidths) {
-      for (SubProblem& p : problems)
-        if (!p.solved && !done()) advance(p, width);
-      if (first_will_do_) break;
-      for (SubProblem& p : problems)
-        if (!p.solved) join_runs(p, width != kWidths[0] && is_far(p));
+    for (SubProblem& p : problems)
+      if (!done()) advance(p, kFirstWidth);
+    if (!first_will_do_) {
+      for (SubProblem& p : problems) sketch_runs(p, kSketchWidth);
+      for (SubProblem& p : problems) prove_runs(p, true);
+      for (SubProblem& p : problems) {
+        sketch_runs(p, kFineSketchWidth);
+        prove_runs(p, false);
+      }
+      for (const size_t width : kLaterWidths)
+        for (SubProblem& p : problems)
+          if (!p.runs || !p.runs->applies() || !p.runs->complete()) advance(p, width);
     }
     r_.bound_ps = kNoWalk;
     bool all_solved = combinations.complete;
@@ -192,14 +205,17 @@ class BestSearch {
     if (p.bound->value() > most_time_) p.open_bound = kNoWalk, p.solved = true;
   }
 
+  // Whether nothing is left to do, which a better incumbent may have brought about.
+  bool is_solved(SubProblem& p) const {
+    p.solved |= r_.placement && p.open_bound > r_.cost.time_ps;
+    return p.solved;
+  }
+
   void advance(SubProblem& p, size_t width) {
+    if (is_solved(p)) return;
     std::optional<Cost> incumbent;
     if (r_.placement) incumbent = r_.cost;
-    if (incumbent && p.open_bound > incumbent->time_ps) {
-      p.solved = true;
-      return;
-    }
-    if (spent_ >= effort_ && width != kWidths[0]) return;
+    if (spent_ >= effort_ && width != kFirstWidth) return;
     LabelResult found = search_labels(*p.space, *p.bound, incumbent, width, std::max<int64_t>(effort_ - spent_, 1000));
     r_.labels += found.labels;
     spent_ += found.effort;
@@ -212,37 +228,46 @@ class BestSearch {
     p.solved = found.dropped_bound == kNoWalk || (r_.placement && found.dropped_bound > r_.cost.time_ps);
   }
 
-  // Whether much may be left to win.
-  bool is_far(const SubProblem& p) const {
-    return !r_.placement || r_.cost.time_ps - p.open_bound > r_.cost.time_ps / 500;
+  // The search over runs: a good plan.
+  void sketch_runs(SubProblem& p, size_t width) {
+    if (!may_search_runs(p)) return;
+    const RunSearchResult found = p.runs->sketch(width, most_wanted());
+    take(p, found, found.exact);
   }
 
-  // The exact search over runs: the answer, or a bound where what it leaves out matters.
-  void join_runs(SubProblem& p, bool rounded) {
-    if (p.joined || spent_ >= 2 * effort_) return;  // each may take half the effort
-    if (r_.placement && p.open_bound > r_.cost.time_ps) {
-      p.solved = true;
-      return;
-    }
-    const RunSearchResult found = search_runs(*p.space, rounded);
-    spent_ += found.work / kStepsOfALabel;
-    p.joined = found.applies || rounded;
-    if (!found.applies) return;
-    if (!found.exists) {
-      p.open_bound = kNoWalk;
-      p.solved = true;
-      return;
-    }
-    Placement placement = p.space->placement(found.options, found.opens);
-    if (m_.fits(placement)) {
+  // The search over runs: the best plan, or a bound where what it leaves out matters.
+  void prove_runs(SubProblem& p, bool give_up) {
+    if (!may_search_runs(p)) return;
+    const int64_t points = kPointsOfALabel * (effort_ - spent_);
+    take(p, p.runs->prove(most_wanted(), give_up ? points / 3 : points, give_up), true);
+  }
+
+  bool may_search_runs(SubProblem& p) {
+    if (is_solved(p) || spent_ >= effort_) return false;
+    if (!p.runs) p.runs = std::make_unique<RunSearch>(*p.space, p.bound.get());
+    if (!p.runs->applies()) return false;
+    p.open_bound = std::max(p.open_bound, p.runs->root_ps());
+    return !is_solved(p);
+  }
+
+  int64_t most_wanted() const { return r_.placement ? r_.cost.time_ps : kNoWalk; }
+
+  // `says_all`: there is nothing better than what was found.
+  void take(SubProblem& p, const RunSearchResult& found, bool says_all) {
+    spent_ += found.work / kPointsOfALabel;
+    r_.labels += found.work / kPointsOfALabel;
+    if (found.gave_up) return;
+    if (!found.options.empty()) {
+      Placement placement = p.space->placement(found.options, found.opens);
       const Cost cost = m_.cost(placement);
-      if (!r_.placement || cost < r_.cost) {
+      if ((!r_.placement || cost < r_.cost) && m_.fits(placement)) {
         r_.cost = cost;
         r_.placement = std::move(placement);
       }
     }
-    p.open_bound = std::max(p.open_bound, found.bound.time_ps);
-    p.solved = r_.placement && found.bound >= r_.cost;
+    if (!says_all) return;
+    p.open_bound = std::max(p.open_bound, found.exists ? found.bound.time_ps : kNoWalk);
+    p.solved = !found.exists || (r_.placement && found.bound >= r_.cost);
   }
 
   bool scatter(bool by_rule, bool complete) {

@@ -1,7 +1,8 @@
 // plan/strategies/best.h — the placement of least decode time, with a certificate; or why there is none.
 //
 // One sub-problem for each combination of table memories (search_space.h); each gets a bound (lagrange.h) and, in order
-// of bounds, the label search (labels.h), first narrow, then as wide as the effort allows.
+// of bounds, a narrow pass of the label search (labels.h) for a first plan and the search over runs (run_search.h) for
+// the best one. Where that leaves something out, the label search goes on, as wide as the effort allows.
 //
 // Start reading at: find_best.
 #pragma once
@@ -22,13 +23,13 @@ std::string_view proof_name(Proof proof);  // "unit", "volume", "runs", "none_fo
 struct BestResult {
   std::optional<Placement> placement;
   Cost cost;
-  int64_t root_bound_ps = 0;    // before any label was made
-  int64_t bound_ps = 0;         // of every plan in F; equals cost.time_ps where optimal
-  int64_t bound_any_ps = 0;     // of every placement
-  bool optimal = false;         // proven in F, the order of moves and bytes included
-  bool tables_by_rule = false;  // the 1 % rule was followed
-  std::string family = "runs";  // "runs", "runs in machine order", "scatter"
-  int64_t labels = 0;
+  int64_t root_bound_ps = 0;                        // before any label was made
+  int64_t bound_ps = 0;                             // of every plan in F; equals cost.time_ps where optimal
+  int64_t bound_any_ps = 0;                         // of every placement
+  bool optimal = false;                             // proven in F, the order of moves and bytes included
+  bool tables_by_rule = false;                      // the 1 % rule was followed
+  std::string family = "runs";                      // "runs", "runs in machine order", "scatter"
+  int64_t labels = 0;                               // made; points of the search over runs count as what they take
   Proof proof = Proof::kNone;                       // where there is no placement
   int proof_unit = -1;                              // kUnit: which; chain, then tables
   int64_t volume_needed = 0, volume_available = 0;  // kVolume

@@ -181,8 +181,39 @@ std::optional<SearchSpace> SearchSpace::make(const CostModel& model, const std::
     s.places[p].limited =
         most[p] + 2 * all_kv + std::max(most_workspace, s.places[p].workspace) + most_staging > s.places[p].budget;
   if (s.disk_memory_ >= 0) s.disk_limited = most.back() > s.disk_budget;
+  s.drop_useless();
   s.make_states();
   return s;
+}
+
+// Where the cpu can hold everything, a unit need not be brought over where the cpu is done with it sooner, the ways
+// there and back included; nor from the disk where the cpu's memory does as well. No best plan has such an option.
+void SearchSpace::drop_useless() {
+  if (cpu_place_ < 0 || places[static_cast<size_t>(cpu_place_)].limited) return;
+  const auto most_way = [&](size_t i, bool to_cpu) {
+    int64_t most = 0;
+    if (i == 0 || i == units.size()) return most;  // the host's ways are in the options' times
+    for (int p = 0; p < class_count_; ++p)
+      most = std::max(most, to_cpu ? move_ps(p, cpu_place_, units[i].input) : move_ps(cpu_place_, p, units[i].input));
+    return most;
+  };
+  for (size_t i = 0; i < units.size(); ++i) {
+    SearchUnit& u = units[i];
+    int64_t at_cpu = INT64_MAX;
+    for (const SearchOption& o : u.options)
+      if (o.place == cpu_place_ && o.memory == cpu_place_) at_cpu = o.time_ps;
+    const bool shared = u.source >= 0 || u.reads >= 0;  // where such a unit is computed matters to others
+    if (at_cpu < INT64_MAX && !shared) at_cpu += most_way(i, true) + most_way(i + 1, false);
+    std::vector<SearchOption> kept;
+    for (const SearchOption& o : u.options) {
+      bool useless = o.stream && o.place != cpu_place_ && !shared && at_cpu < o.time_ps;
+      for (const SearchOption& other : u.options)
+        useless |= o.memory == disk_memory_ && o.place == other.place && other.memory == cpu_place_ &&
+                   other.time_ps < o.time_ps;
+      if (!useless) kept.push_back(o);
+    }
+    u.options = std::move(kept);
+  }
 }
 
 void SearchSpace::make_states() {

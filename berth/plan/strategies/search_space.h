@@ -95,7 +95,7 @@ class SearchSpace {
   Placement placement(const std::vector<int>& options, const std::vector<bool>& opens) const;
 
  private:
-  void make_classes();
+  void drop_useless();
   void make_states();
   int class_count_ = 0, cpu_place_ = -1, disk_memory_ = -1;
 };
