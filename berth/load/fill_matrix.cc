@@ -178,7 +178,7 @@ class Filler {
     const auto rows_of = [&](uint64_t bytes) {
       return std::max<int64_t>(1, static_cast<int64_t>(bytes / reader_.row_bytes()));
     };
-    const int64_t step = rows_of(kPieceBytes), at_once = ceil_div(rows_of(kMappedBytes), step) * step;
+    const int64_t step = rows_of(kMappedPieceBytes), at_once = ceil_div(rows_of(kMappedBytes), step) * step;
     for (int64_t first = 0; first < to_.rows; first += at_once) {
       const int64_t end = std::min(to_.rows, first + at_once);
       TRY_STATUS(for_pieces(pool, ceil_div(end - first, step), staging, [&](int64_t piece, Staging&) -> Status {

@@ -24,8 +24,9 @@ namespace berth::load {
 // stored and as fp32.
 inline constexpr uint64_t kPieceBytes = uint64_t{512} << 10;
 
-// Of a mapping that is read to be quantized, as much is this process's memory at once.
+// Of a mapping that is read to be quantized, as much is this process's memory at once, in such pieces.
 inline constexpr uint64_t kMappedBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMappedPieceBytes = uint64_t{128} << 10;
 
 // Buffers of one thread; grown, never shrunk.
 struct Staging {

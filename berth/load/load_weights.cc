@@ -184,6 +184,32 @@ class Loader {
     }
   }
 
+  // FP8 in blocks: the codes as the file has them, with scales made beside them (they may be of another type there, and
+  // are a ten-thousandth of it). Not matrices put together of several.
+  Result<std::optional<quant::PackedMatrix>> fp8_view(size_t t) {
+    const TensorSpec& spec = r_.spec->tensors[t];
+    const quant::PackedLayout& layout = (*r_.storage)[t].layout;
+    const arch::Source& source = spec.recipe.sources[0];
+    const quant::PlaneLayout &codes = layout.plane(Plane::kCodes), &scales = layout.plane(Plane::kScales);
+    const auto none = std::optional<quant::PackedMatrix>();
+    const format::TensorEntry* const entry = r_.checkpoint->find(source.name);
+    if ((*r_.storage)[t].quantized_on_load || spec.recipe.add_one || spec.recipe.sources.size() != 1 ||
+        !spec.recipe.segments.empty() || source.transposed || source.slice >= 0 || source.companions.empty() ||
+        codes.dtype != DType::kF8E4M3 || scales.dtype != DType::kF32 || entry == nullptr ||
+        entry->dtype != DType::kF8E4M3 || entry->size_bytes != codes.bytes)
+      return none;
+    const FileMapping* const mapping = mapping_of(r_.checkpoint->files()[entry->file]);
+    if (mapping == nullptr || entry->offset + entry->size_bytes > mapping->bytes().size()) return none;
+    auto made = std::make_unique<float[]>(scales.count + quant::kTailPadding / sizeof(float));
+    quant::MutablePackedMatrix to{layout.format, layout.rows, layout.cols, {}};
+    to.planes[static_cast<size_t>(Plane::kScales)] = reinterpret_cast<std::byte*>(made.get());
+    TRY_STATUS(load_plane(to, Plane::kScales, source.companions[0]));
+    quant::PackedMatrix matrix = to;
+    matrix.planes[static_cast<size_t>(Plane::kCodes)] = mapping->bytes().data() + entry->offset;
+    store_.numbers_.push_back(std::move(made));
+    return std::optional(matrix);
+  }
+
   // The view of a tensor's bytes in the mapped checkpoint, where they are its planes, one piece each and aligned to
   // their elements, or (GGUF) differ from them as PackedMatrix can say. Nothing: to be copied.
   Result<std::optional<quant::PackedMatrix>> view_in_file(size_t t) {
@@ -193,6 +219,7 @@ class Loader {
     if (spec.kind == TensorKind::kVector) return none;
     quant::PackedMatrix matrix{storage.layout.format, storage.layout.rows, storage.layout.cols};
     const Uses& uses = uses_[t];
+    if (spec.recipe.sources[0].storage == SourceStorage::kFp8Block) return fp8_view(t);
     if (!storage.in_file) {
       if (uses.streamed) return none;
       const auto as_is = gguf_view(*r_.checkpoint, spec, storage, !uses.multiplied);
@@ -210,7 +237,8 @@ class Loader {
       const quant::PlaneLayout& layout = storage.layout.plane(plane);
       if (layout.count == 0) continue;
       if (const auto number = in_file.nested_offset(); plane == Plane::kNestedOffset && number) {
-        store_.numbers_.push_back(std::make_unique<float>(*number));
+        store_.numbers_.push_back(std::make_unique<float[]>(1));
+        store_.numbers_.back()[0] = *number;
         matrix.planes[static_cast<size_t>(p)] = reinterpret_cast<const std::byte*>(store_.numbers_.back().get());
         continue;
       }

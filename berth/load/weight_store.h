@@ -56,7 +56,7 @@ class WeightStore {
   std::vector<std::unique_ptr<FileTensor>> files_;
   uint64_t offloaded_bytes_ = 0;
   std::vector<std::unique_ptr<FileMapping>> mappings_;
-  std::vector<std::unique_ptr<float>> numbers_;  // planes that are no bytes of a file
+  std::vector<std::unique_ptr<float[]>> numbers_;  // planes of mapped tensors that are no bytes of a file
   uint64_t mapped_bytes_ = 0;
   std::map<std::pair<arch::Role, int32_t>, int32_t> index_;
 };

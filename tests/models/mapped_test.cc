@@ -167,6 +167,20 @@ TEST(MappedWeights, GgufMatricesAreUsedWhereTheyAre) {
   }
 }
 
+// FP8 codes are used where they are, their scales made beside them.
+TEST(MappedWeights, Fp8MatricesAreUsedWhereTheyAre) {
+  const std::string path = shared_path("golden/models/qwen3_fp8");
+  BERTH_NEEDS(path);
+  const auto placed = place_model(path, all_on_cpu(), run_options(true));
+  ASSERT_TRUE(placed) << placed.error().message;
+  uint64_t matrices = 0;
+  for (size_t t = 0; t < (*placed)->description.spec.tensors.size(); ++t)
+    if ((*placed)->description.spec.tensors[t].recipe.sources[0].storage == arch::SourceStorage::kFp8Block)
+      matrices += (*placed)->storage[t].bytes;
+  EXPECT_GT(matrices, 0u);
+  EXPECT_GE((*placed)->weights.mapped_bytes(), matrices);
+}
+
 // What computes on an accelerator is streamed as planes: such weights are not left in blocks.
 TEST(MappedWeights, StreamedWeightsAreTheSameBits) {
   const std::string path = shared_path("golden/real_models/stories260k/stories260K-q8_0.gguf");
