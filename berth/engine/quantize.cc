@@ -328,7 +328,7 @@ class Quantizing {
         quantize = quantize && !hit;
       }
       if (!quantize) {
-        groups.push_back(kept_group(shop_, entry, entry.dtype, true));
+        groups.push_back(kept_group(shop_, entry, is_wide_float(entry.dtype) ? dtype_.value_or(entry.dtype) : entry.dtype, true));
         continue;
       }
       TRY(auto group, quantized(entry, false, dtype_.value_or(entry.dtype)));
