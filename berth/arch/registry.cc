@@ -2,6 +2,7 @@
 #include "berth/arch/registry.h"
 
 #include <algorithm>
+#include <map>
 
 #include "berth/arch/capability.h"
 #include "berth/arch/families/family.h"
@@ -54,6 +55,14 @@ Status check_experts(const ModelSpec& spec) {
                                             std::to_string(spec.layers.size()) + " layers, more than any model has");
 }
 
+// Whether the head is tied where a wrapper's config surrounds the text part's. As in Transformers the model that has
+// the head decides: the wrapper, by its own word or its class's default; in Llama 4 the language model inside.
+bool wrapper_ties(std::string_view model_type, ConfigReader& root, bool text_says) {
+  if (model_type == "llama4") return text_says;
+  const bool wrapper_says = root.boolean("tie_word_embeddings", model_type.starts_with("gemma"));
+  return model_type == "minimax_m3_vl" ? wrapper_says || text_says : wrapper_says;
+}
+
 Result<Decoder> read_config(const format::HfConfig& config, const Family& family) {
   Decoder d;
   d.config = config.root();
@@ -68,9 +77,8 @@ Result<Decoder> read_config(const format::HfConfig& config, const Family& family
   family.read_config(text, d);
   TRY_STATUS(text.status());
   TRY_STATUS(check_experts(d.spec));
-  // Wrappers may state the tie outside; the text part's own word wins.
-  if (!family.text_object.empty() && !text.has("tie_word_embeddings")) {
-    d.spec.tied_head = root.boolean("tie_word_embeddings", d.spec.tied_head);
+  if (!family.text_object.empty()) {
+    d.spec.tied_head = wrapper_ties(family.model_type, root, d.spec.tied_head);
     TRY_STATUS(root.status());
   }
   d.spec.family = std::string(family.model_type);
@@ -86,6 +94,20 @@ Result<const Family*> family_of(const format::HfConfig& config) {
   if (family == nullptr)
     return unknown(config.root().file() + ": model_type", config.model_type(), known_model_types());
   return family;
+}
+
+// --dtype casts vectors too, but for those the model keeps wide: the tree knows. Matrices follow their storage format.
+void round_vectors(const DescribeOptions& options, ModelDescription& d) {
+  if (!options.has_dtype || options.dtype == DType::kF32) return;
+  std::map<std::string, DType> dtypes;
+  for_each_module(d.tree, [&](const std::string& path, const Module& m) {
+    for (const Parameter& p : m.parameters) dtypes.emplace(join_path(path, p.name), p.dtype);
+  });
+  for (TensorSpec& t : d.spec.tensors) {
+    if (t.kind != TensorKind::kVector) continue;
+    const auto it = dtypes.find(t.name);
+    if (it != dtypes.end() && (it->second == DType::kBF16 || it->second == DType::kF16)) t.recipe.round_to = it->second;
+  }
 }
 
 // What any path ends with.
@@ -170,6 +192,7 @@ Result<ModelDescription> describe_model(const format::Checkpoint& checkpoint, co
     return describe_hf(checkpoint, options);
   }();
   if (!described) return described.error().with_context("describing " + quoted(checkpoint.display_name()));
+  round_vectors(options, *described);
   return described;
 }
 

@@ -2,7 +2,7 @@
 //
 // A recipe is data, carried out by `load`: the rows of a matrix are a list of segments of source rows, so slicing fused
 // projections, stacking experts, concatenating gate and up, un-permuting GGUF's Q and K and de-interleaving are all the
-// same thing. Values change in two ways only: a transposed source, and `add_one`.
+// same thing. Values change in three ways only: a transposed source, `round_to` and `add_one`.
 //
 // The rows picked, one after the other, are the tensor's elements in order: their product with `cols` of the sources is
 // experts * rows * cols. Vectors are usually one source of one row; where elements are picked (the un-permuted bias of
@@ -161,6 +161,8 @@ struct TensorRecipe {
   std::vector<Source> sources;
   std::vector<Segment> segments;  // empty: sources one after the other, whole
   bool add_one = false;           // fp32(1 + w): norms stored as offset from one
+  // Vectors only: --dtype's rounding (bf16, f16), which Transformers gives every parameter; fp32: as the file has them.
+  DType round_to = DType::kF32;
   bool operator==(const TensorRecipe&) const = default;
 };
 

@@ -8,6 +8,7 @@
 
 #include "berth/base/check.h"
 #include "berth/base/strings.h"
+#include "berth/quant/cast.h"
 
 namespace berth::load {
 
@@ -72,6 +73,7 @@ Result<FileTensor> FileTensor::in_checkpoint(const format::Checkpoint& checkpoin
   FileTensor out;
   out.name_ = tensor.name;
   out.add_one_ = tensor.recipe.add_one;
+  out.round_to_ = tensor.recipe.round_to;
   if (tensor.kind == arch::TensorKind::kVector) {
     TRY(out.vector_, RowReader::create(checkpoint, tensor));
     return out;
@@ -164,6 +166,7 @@ Status FileTensor::read_vector(std::span<float> out) const {
   Status status = vector_->read(0, vector_->rows(), raw, scratch);
   if (status) status = decode_rows(vector_->dtype(), raw, out);
   if (!status) return std::move(status).error().with_context("reading tensor " + quoted(name_) + " from the disk");
+  quant::round_through(round_to_, out);
   if (add_one_)
     for (float& v : out) v = 1.0f + v;
   return {};

@@ -67,6 +67,7 @@ class FileTensor {
   bool has_nested_offset_ = false;
   std::optional<RowReader> vector_;
   bool add_one_ = false;
+  DType round_to_ = DType::kF32;
 };
 
 }  // namespace berth::load

@@ -10,6 +10,7 @@
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
+#include "berth/quant/cast.h"
 
 namespace berth::load {
 namespace {
@@ -82,6 +83,7 @@ class Filler {
     if (!decode_) return {};
     s.values.resize(static_cast<size_t>(count * to_.cols));
     TRY_STATUS(decode_rows(reader_.dtype(), s.raw, s.values));
+    quant::round_through(o_.round_to, s.values);
     if (o_.add_one)
       for (float& v : s.values) v = 1.0f + v;
     return {};

@@ -40,6 +40,7 @@ struct FillOptions {
   DType quantize_from = DType::kF32;  // the dtype values are rounded to before they are quantized
   bool vector = false;                // decode to fp32 first, whatever the file has
   bool add_one = false;               // fp32(1 + w)
+  DType round_to = DType::kF32;       // vectors: --dtype's rounding, before one is added
   Isa isa = Isa::kRef;                // of the encoders
   NonFinite non_finite = NonFinite::kRefuse;
   // Of the checkpoint's files: rows that are quantized as they are in one of these are not read but used there.

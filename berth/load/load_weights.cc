@@ -429,6 +429,7 @@ class Loader {
     fill.quantize_from = r_.quantize_from;
     fill.vector = spec.kind == TensorKind::kVector;
     fill.add_one = spec.recipe.add_one;
+    fill.round_to = spec.recipe.round_to;
     fill.isa = r_.devices->cpu().isa();
     if (fill.quantize && r_.map_files) map_files_to_read();
     fill.mappings = reading_;
