@@ -213,8 +213,10 @@ class Resolver {
       }
       if (source->storage == SourceStorage::kOther && spec_.unsupported.empty()) {
         const auto& method = checkpoint_.quantization();
+        std::string blocks;  // fp8 runs in blocks of 128 x 128
+        if (method && !method->block_size.empty()) blocks = " in blocks of " + shape_text(method->block_size);
         spec_.unsupported =
-            fmt::format("weights stored as {} (tensor {}, {})", method ? method->method_name : "an unknown format",
+            fmt::format("weights stored as {}{} (tensor {}, {})", method ? method->method_name : "an unknown format", blocks,
                         quoted(source->name), dtype_name(source->dtype));
       }
       tensor.recipe.sources.push_back(*std::move(source));

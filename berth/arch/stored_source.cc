@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -100,6 +101,11 @@ Status check_quant_map(const Checkpoint& checkpoint, const std::string& weight, 
 
 Result<Source> bnb4(const Checkpoint& checkpoint, const TensorEntry& entry, const TensorEntry& state_entry,
                     const Shape& shape, Source source) {
+  for (const std::string_view type : {"nf4", "fp4"})
+    if (const std::string second = entry.name + std::string(kState) + std::string(type);
+        second != state_entry.name && checkpoint.find(second) != nullptr)
+      return Error(ErrorCode::kCorruptData, fmt::format("tensor {} has two quant_states, {} and {}: expected one",
+                                                        quoted(entry.name), quoted(state_entry.name), quoted(second)));
   TRY(const std::string text, read_text(checkpoint, state_entry));
   TRY(const quant::QuantState state, quant::parse_quant_state(entry.name, text));
   if (state.shape && *state.shape != shape)
@@ -128,6 +134,9 @@ Result<Source> bnb_int8(const Checkpoint& checkpoint, const TensorEntry& entry, 
   const std::string module = module_of(entry.name);
   if (entry.shape != shape) return wrong_shape(entry, shape);
   TRY(const TensorEntry* scb, companion(checkpoint, module + ".SCB", {shape[0]}));
+  if (!is_plain(scb->dtype))
+    return Error(ErrorCode::kCorruptData, fmt::format("tensor {} is {}, expected f32: one scale per row",
+                                                      quoted(scb->name), dtype_name(scb->dtype)));
   if (const TensorEntry* order = checkpoint.find(module + ".weight_format"); order != nullptr) {
     std::byte value{};
     if (order->dtype != DType::kU8 || order->size_bytes != 1)
@@ -146,28 +155,65 @@ Result<Source> bnb_int8(const Checkpoint& checkpoint, const TensorEntry& entry, 
 
 // --- others
 
+// What the quantizers of published checkpoints store instead of `weight`: GPTQ and AWQ, compressed-tensors, HQQ,
+// quanto, torchao (two versions), AQLM, VPTQ, SpQR.
+constexpr std::array<std::string_view, 9> kForeignCodes{"qweight",      "weight_packed", "W_q",
+                                                        "weight._data", "_weight_qdata", "weight:qdata",
+                                                        "codes",        "indices",       "dense_weights"};
+// And beside it.
+constexpr std::array<std::string_view, 35> kForeignParts{"weight_scale",
+                                                         "weight_scale_2",
+                                                         "weight_global_scale",
+                                                         "weight_zero_point",
+                                                         "qzeros",
+                                                         "scales",
+                                                         "g_idx",
+                                                         "input_scale",
+                                                         "weight_shape",
+                                                         "input_global_scale",
+                                                         "k_scale",
+                                                         "v_scale",
+                                                         "weight_g_idx",  // GPTQ to modelopt
+                                                         "weight_scale_inv",
+                                                         "weight_scales",
+                                                         "output_scale",
+                                                         "weight._scale",
+                                                         "weight._shift",  // fp8, EETQ, quanto
+                                                         "scale",
+                                                         "zero",
+                                                         "meta",  // HQQ
+                                                         "_weight_scale",
+                                                         "_weight_zero_point",
+                                                         "weight:scale",
+                                                         "weight:zero_point",  // torchao
+                                                         "codebooks",
+                                                         "centroids.weight",
+                                                         "res_centroids.weight",
+                                                         "res_indices",
+                                                         "perm",
+                                                         "weight_bias",  // AQLM, VPTQ
+                                                         "row_offsets",
+                                                         "col_vals",
+                                                         "in_perm",
+                                                         "second_order"};  // SpQR
+
 // Every tensor of the module, as bytes to be counted.
 Source other(const Checkpoint& checkpoint, const std::string& name, Source source) {
   source.storage = SourceStorage::kOther;
   const std::string prefix = module_of(name) + ".";
   const TensorEntry* main = checkpoint.find(name);
-  // Suffixes that quantizers of published checkpoints use.
-  constexpr std::array<std::string_view, 14> kSuffixes{
-      "weight_packed", "qweight", "weight_scale", "weight_scale_2", "weight_global_scale", "weight_zero_point",
-      "qzeros",        "scales",  "g_idx",        "input_scale",    "weight_shape",        "input_global_scale",
-      "k_scale",       "v_scale"};
-  for (const std::string_view suffix : kSuffixes) {
-    const TensorEntry* entry = checkpoint.find(prefix + std::string(suffix));
-    if (entry == nullptr) continue;
-    if (main == nullptr) {
-      main = entry;
-    } else {
-      source.companions.push_back(entry->name);
-      source.other_bytes += entry->size_bytes;
-    }
+  for (const std::string_view part : kForeignCodes) {
+    if (main != nullptr) break;
+    main = checkpoint.find(prefix + std::string(part));
+  }
+  if (main != nullptr) source.other_bytes += main->size_bytes;
+  for (const std::string_view part : kForeignParts) {
+    const TensorEntry* entry = checkpoint.find(prefix + std::string(part));
+    if (entry == nullptr || entry == main) continue;
+    source.companions.push_back(entry->name);
+    source.other_bytes += entry->size_bytes;
   }
   if (main != nullptr) {
-    source.other_bytes += main->size_bytes;
     source.name = main->name;
     source.dtype = main->dtype;
   }
@@ -177,7 +223,12 @@ Source other(const Checkpoint& checkpoint, const std::string& name, Source sourc
 bool is_fp8_block(const Checkpoint& checkpoint, const TensorEntry& entry) {
   if (entry.dtype != DType::kF8E4M3 || entry.shape.size() != 2) return false;
   const TensorEntry* scale = checkpoint.find(entry.name + "_scale_inv");
-  return scale != nullptr && is_plain(scale->dtype);
+  if (scale == nullptr || !is_plain(scale->dtype)) return false;
+  // Other blocks, or one scale for the whole tensor, are counted and not run.
+  if (scale->shape.empty()) return false;
+  const auto& quantization = checkpoint.quantization();
+  return !quantization || quantization->block_size.empty() ||
+         quantization->block_size == std::vector<int64_t>{128, 128};
 }
 
 Result<Source> fp8_block(const Checkpoint& checkpoint, const TensorEntry& entry, Source source) {
@@ -220,7 +271,8 @@ bool is_stored(const Checkpoint& checkpoint, const WantedSource& wanted, const s
   if (checkpoint.find(name) != nullptr) return true;
   if (!name.ends_with(".weight")) return false;
   const std::string prefix = module_of(name) + ".";
-  return checkpoint.find(prefix + "qweight") != nullptr || checkpoint.find(prefix + "weight_packed") != nullptr;
+  return std::ranges::any_of(
+      kForeignCodes, [&](std::string_view part) { return checkpoint.find(prefix + std::string(part)) != nullptr; });
 }
 
 Result<Source> describe_source(const Checkpoint& checkpoint, const WantedSource& wanted, const std::string& name) {
@@ -252,6 +304,11 @@ Result<Source> describe_source(const Checkpoint& checkpoint, const WantedSource&
     if (entry->shape != wanted.shape) return wrong_shape(*entry, wanted.shape);
     return fp8_block(checkpoint, *entry, std::move(source));
   }
+  const auto& quantization = checkpoint.quantization();
+  if (entry->dtype == DType::kF8E4M3 && quantization && quantization->method == format::QuantMethod::kFp8 &&
+      quantization->block_size == std::vector<int64_t>{128, 128})
+    TRY_STATUS(companion(checkpoint, name + "_scale_inv",
+                         {ceil_div<int64_t>(source.rows, 128), ceil_div<int64_t>(source.cols, 128)}));
   return other(checkpoint, name, std::move(source));
 }
 
