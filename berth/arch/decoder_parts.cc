@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace berth::arch {
@@ -121,6 +122,8 @@ void decoder_layers(Builder& b, const Decoder& d, const DecoderParts& parts) {
 void rotary_embedding(Builder& b, const Decoder& d, std::string_view name, std::string_view class_name) {
   const auto scope = b.open(name, class_name);
   for (size_t i = 0; i < d.spec.ropes.size(); ++i) {
+    const auto turns = [i](const LayerSpec& layer) { return layer.attention.rope == static_cast<int32_t>(i); };
+    if (!d.rope_names.empty() && std::ranges::none_of(d.spec.layers, turns)) continue;  // no layer is of this type
     const std::string prefix = d.rope_names.empty() ? "" : d.rope_names[i] + "_";
     const Shape shape{d.spec.ropes[i].rotary_dim / 2};
     b.buffer(prefix + "inv_freq", shape, StoredAs::kF32, false);

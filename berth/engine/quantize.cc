@@ -305,9 +305,15 @@ class Quantizing {
       TRY(auto group, quantized(entry, module->second == "Conv1D", dtype));
       groups.push_back(std::move(group));
     }
-    for (const auto& [path, class_name] : replaced)
-      if (!done.contains(path))
-        return Error(ErrorCode::kUnsupported, fmt::format("quantizing module {}: the checkpoint has no tensor of its own for its weight", berth::quoted(path)));
+    for (const auto& [path, class_name] : replaced) {
+      if (done.contains(path)) continue;
+      if (const auto t = tied.find(path + ".weight"); t != tied.end())
+        return Error(ErrorCode::kUnsupported,
+                     fmt::format("quantizing module {}: its weight is {}, which stays wide; Transformers quantizes such a module and fails at its first forward",
+                                 berth::quoted(path), berth::quoted(t->second)),
+                     {"Name it among those to be left alone: --llm-int8-skip-modules " + (o_.llm_int8_skip_modules.empty() ? "" : o_.llm_int8_skip_modules + ",") + path});
+      return Error(ErrorCode::kUnsupported, fmt::format("quantizing module {}: the checkpoint has no tensor of its own for its weight", berth::quoted(path)));
+    }
     if (!unknown.empty())
       log_.note(fmt::format("{} tensors belong to no module of the model and are kept wide: {}{}", unknown.size(), berth::quoted(unknown[0]), unknown.size() > 1 ? "..." : ""));
     for (const std::string& note : arch::quantize_notes(model.tree, chosen.rules)) log_.note(note);

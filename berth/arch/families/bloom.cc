@@ -43,6 +43,9 @@ void read_bloom(ConfigReader& config, Decoder& d) {
                               .activation = "gelu_new"};
   const TextConfig text = read_decoder(config, d, defaults, keys);
   set_layers(d, text.eps, AttentionSpec::Fused::kQkvByHead);
+  // Transformers computes these products in slices, to no other end, and forgets their biases (modeling_bloom.py 5.24).
+  if (config.boolean("slow_but_exact", false) && config.integer("pretraining_tp", 1, {1, kWidthRange.max}) > 1)
+    d.spec.unsupported = "slow_but_exact with pretraining_tp above 1, where Transformers leaves biases out";
   const bool from_norm = config.boolean("apply_residual_connection_post_layernorm", false);
   for (LayerSpec& layer : d.spec.layers) layer.residual_from_norm = from_norm;
 }
