@@ -1,0 +1,195 @@
+"""Quantized checkpoints made and read by the command, small ones made here: what the real libraries' answers on random
+checkpoints brought up (each case was compared with them once; tests/libraries repeats that)."""
+import json
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+from berth_command import STORIES, CommandTest
+
+SIZES = {"F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "I32": 4, "I64": 8, "F8_E4M3": 1}
+
+
+def write_safetensors(path, tensors):
+    """{name: (dtype, shape)} zeros, or (dtype, shape, bytes)."""
+    header, data = {}, b""
+    for name, (dtype, shape, *content) in tensors.items():
+        count = 1
+        for n in shape:
+            count *= n
+        body = content[0] if content else bytes(count * SIZES[dtype])
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
+        data += body
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_safetensors(path):
+    raw = Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + size])
+    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]])
+            for k, v in header.items() if k != "__metadata__"}
+
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32, "max_position_embeddings": 64, "tie_word_embeddings": False,
+         "rms_norm_eps": 1e-5, "dtype": "bfloat16"}
+LINEARS = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64), "self_attn.o_proj": (64, 64),
+           "mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
+
+
+def llama(linear):
+    """A model whose Linears are stored as `linear(out, in)` says: {suffix: (dtype, shape)}."""
+    tensors = {"model.embed_tokens.weight": ("BF16", [32, 64]), "model.norm.weight": ("BF16", [64]), "lm_head.weight": ("BF16", [32, 64]),
+               "model.layers.0.input_layernorm.weight": ("BF16", [64]), "model.layers.0.post_attention_layernorm.weight": ("BF16", [64])}
+    for name, (rows, cols) in LINEARS.items():
+        for suffix, tensor in linear(rows, cols).items():
+            tensors[f"model.layers.0.{name}.{suffix}"] = tensor
+    return tensors
+
+
+def plain(rows, cols):
+    return {"weight": ("BF16", [rows, cols])}
+
+
+class Folders(CommandTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def model(self, tensors, **config):
+        folder = self.folder / "model"
+        folder.mkdir(exist_ok=True)
+        write_safetensors(folder / "model.safetensors", tensors)
+        (folder / "config.json").write_text(json.dumps({**LLAMA, **config}))
+        return folder
+
+    def hash(self, *arguments):
+        tokens = self.folder / "tokens.json"
+        tokens.write_text("[1, 403, 407, 261, 378, 432]")
+        return self.succeeds("eval", *arguments, "--tokens", tokens, "-c", "32", "--kv-dtype", "float32", "--json").json()["logits_hash"]
+
+
+class OnLoadAndStored(Folders):
+    """Weights of another dtype than the checkpoint's: quantized on load or into a folder first, the bits are the same."""
+
+    def test_dtype_holds_for_norms_too(self):
+        for dtype in ("bfloat16", "float16"):
+            for way in ("--load-in-4bit", "--load-in-8bit"):
+                out = self.folder / f"{dtype}{way}"
+                self.succeeds("quantize", STORIES, out, way, "--dtype", dtype)
+                stored = self.hash(out)
+                self.assertEqual(self.hash(STORIES, way, "--dtype", dtype), stored)
+                self.assertEqual(self.hash(STORIES, way, "--dtype", dtype, "--device-map", "disk", "--offload-folder", self.folder / "disk"), stored)
+                self.assertNotEqual(self.hash(STORIES, way), stored)
+
+    def test_a_bare_file_is_cast_whole(self):
+        one = struct.pack("<4f", 1, 1 + 2**-10, -3.14159274, 0)
+        write_safetensors(self.folder / "in.safetensors", {"a.weight": ("F32", [2, 64]), "a.bias": ("F32", [4], one), "n": ("I32", [2])})
+        self.succeeds("quantize", self.folder / "in.safetensors", self.folder / "out.safetensors", "--load-in-4bit", "--dtype", "bfloat16")
+        out = read_safetensors(self.folder / "out.safetensors")
+        self.assertEqual(out["a.bias"], ("BF16", [4], struct.pack("<4H", 0x3F80, 0x3F80, 0xC049, 0)))
+        self.assertEqual(out["n"][0], "I32")
+
+
+class Foreign(Folders):
+    """Formats that are not run: refused by name, and planned with the bytes of the file."""
+
+    FORMATS = {
+        "hqq": lambda o, i: {"W_q": ("U8", [o * i // 128, 64]), "scale": ("F16", [o * i // 64, 1]), "zero": ("F16", [o * i // 64, 1])},
+        "quanto": lambda o, i: {"weight._data": ("I8", [o, i]), "weight._scale": ("BF16", [o, 1]), "input_scale": ("F32", []), "output_scale": ("F32", [])},
+        "torchao": lambda o, i: {"_weight_qdata": ("I8", [o, i]), "_weight_scale": ("BF16", [o])},
+        "aqlm": lambda o, i: {"codes": ("I8", [o, i // 8, 1]), "codebooks": ("F16", [1, 256, 1, 8]), "scales": ("F16", [o, 1, 1, 1])},
+        "eetq": lambda o, i: {"weight": ("I8", [i, o]), "weight_scales": ("F16", [o])},
+        "vptq": lambda o, i: {"indices": ("I32", [1, o, i // 8]), "centroids.weight": ("F16", [1, 2048])},
+        "spqr": lambda o, i: {"dense_weights": ("I64", [o * i // 16]), "row_offsets": ("I32", [o + 1])},
+        "gptq": lambda o, i: {"qweight": ("I32", [i // 8, o]), "qzeros": ("I32", [i // 32, o // 8]), "scales": ("F16", [i // 32, o]), "g_idx": ("I32", [i])},
+        "fp8": lambda o, i: {"weight": ("F8_E4M3", [o, i]), "weight_scale_inv": ("F32", [-(-o // 32), -(-i // 32)])},
+    }
+    MORE = {"fp8": {"weight_block_size": [32, 32]}, "gptq": {"bits": 4, "group_size": 32}}
+
+    def test_named_and_counted(self):
+        for method, linear in self.FORMATS.items():
+            with self.subTest(method):
+                tensors = llama(linear)
+                folder = self.model(tensors, quantization_config={"quant_method": method, **self.MORE.get(method, {})})
+                self.assertIn(f"weights stored as {method}", self.fails(4, "unsupported", "run", folder, "--prompt-tokens", "/dev/null", "-n", "1")["message"])
+                plan = self.succeeds("plan", folder, "--json").json()
+                stored = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in self.header(folder).values())
+                self.assertLess(abs(plan["memory_footprint_bytes"] - stored), 2048, "vectors are fp32 in memory")
+
+    @staticmethod
+    def header(folder):
+        raw = (folder / "model.safetensors").read_bytes()
+        return json.loads(raw[8 : 8 + struct.unpack("<Q", raw[:8])[0]])
+
+    def test_fp8_without_its_scales_is_damaged(self):
+        folder = self.model(llama(lambda o, i: {"weight": ("F8_E4M3", [o, i])}), quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+        self.assertIn("weight_scale_inv", self.fails(4, "corrupt_data", "plan", folder)["message"])
+
+
+class Damaged(Folders):
+    def test_scales_that_are_no_floats(self):
+        tensors = llama(lambda o, i: {"weight": ("I8", [o, i]), "SCB": ("I32", [o])})
+        folder = self.model(tensors, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+        message = self.fails(4, "corrupt_data", "plan", folder)["message"]
+        self.assertIn('"model.layers.0.self_attn.q_proj.SCB" is i32, expected f32', message)
+
+    def test_two_states_of_one_weight(self):
+        source = self.model(llama(plain))
+        self.succeeds("quantize", source, self.folder / "nf4", "--load-in-4bit")
+        tensors = read_safetensors(self.folder / "nf4/model.safetensors")
+        weight = "model.layers.0.mlp.up_proj.weight.quant_state.bitsandbytes__"
+        tensors[weight + "fp4"] = tensors[weight + "nf4"]
+        write_safetensors(self.folder / "nf4/model.safetensors", tensors)
+        self.assertIn("has two quant_states", self.fails(4, "corrupt_data", "plan", self.folder / "nf4")["message"])
+
+
+class Skipped(Folders):
+    def test_a_tied_head_must_be_on_the_list(self):
+        tensors = llama(plain)
+        del tensors["lm_head.weight"]
+        folder = self.model(tensors, tie_word_embeddings=True)
+        error = self.fails(4, "unsupported", "quantize", folder, self.folder / "out", "--load-in-4bit", "--llm-int8-skip-modules", "q_proj")
+        self.assertIn("--llm-int8-skip-modules q_proj,lm_head", error["hints"][0])
+        self.succeeds("quantize", folder, self.folder / "out", "--load-in-4bit", "--llm-int8-skip-modules", "q_proj,lm_head")
+
+    def test_a_subclass_of_linear_may_be_named(self):
+        config = {"model_type": "falcon", "architectures": ["FalconForCausalLM"], "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+                  "vocab_size": 32, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "bias": False}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        self.succeeds("plan", self.folder / "config.json", "--load-in-4bit", "--llm-int8-skip-modules", "dense_4h_to_h,lm_head")
+        error = self.fails(2, "invalid_argument", "plan", self.folder / "config.json", "--load-in-4bit", "--llm-int8-skip-modules", "dense_4h_to_x,lm_head")
+        self.assertIn("dense_4h_to_h", error["message"])
+
+
+class Wrapped(Folders):
+    """A text model inside a wrapper's config."""
+
+    CONFIG = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+              "text_config": {"model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                              "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 32, "layer_types": ["full_attention"] * 2},
+              "vision_config": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}}
+
+    def footprint(self, top, text):
+        config = {**self.CONFIG, **top, "text_config": {**self.CONFIG["text_config"], **text}}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        return self.succeeds("plan", self.folder / "config.json", "--compat", "transformers", "--device-map", "cpu", "--dtype", "bfloat16", "--json").json()["memory_footprint_bytes"]
+
+    def test_the_wrapper_decides_about_the_tie(self):
+        tied = self.footprint({}, {})
+        head = 32 * 64 * 2
+        self.assertEqual(self.footprint({"tie_word_embeddings": False}, {"tie_word_embeddings": True}), tied + head)
+        self.assertEqual(self.footprint({"tie_word_embeddings": True}, {"tie_word_embeddings": False}), tied)
+        self.assertEqual(self.footprint({}, {"tie_word_embeddings": False}), tied)
+
+    def test_rotary_tables_of_layer_types_that_occur(self):
+        both = self.footprint({}, {"layer_types": ["sliding_attention", "full_attention"]})
+        self.assertEqual(both - self.footprint({}, {}), 2 * 8 * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
