@@ -102,6 +102,7 @@ void round_vectors(const DescribeOptions& options, ModelDescription& d) {
   std::map<std::string, DType> dtypes;
   for_each_module(d.tree, [&](const std::string& path, const Module& m) {
     for (const Parameter& p : m.parameters) dtypes.emplace(join_path(path, p.name), p.dtype);
+    for (const Buffer& b : m.buffers) dtypes.emplace(join_path(path, b.name), b.dtype);
   });
   for (TensorSpec& t : d.spec.tensors) {
     if (t.kind != TensorKind::kVector) continue;

@@ -140,6 +140,14 @@ Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, 
   sizing::StorageRequest request;
   TRY(request.dtype, requested_dtype("dtype", options.dtype));
   TRY(out.quantize_to, requested_format(options));
+  std::set<std::string> wide;  // parameters that Transformers keeps in fp32 when a narrower dtype is asked for
+  if (request.dtype && *request.dtype != DType::kF32) {
+    arch::for_each_module(description.tree, [&](const std::string& path, const arch::Module& m) {
+      for (const arch::Parameter& p : m.parameters)
+        if (p.dtype == DType::kF32) wide.insert(arch::join_path(path, p.name));
+    });
+    request.keeps_f32 = [&wide](const arch::TensorSpec& t) { return wide.contains(t.name); };
+  }
   std::set<std::string> replaced;
   if (out.quantize_to) {
     TRY(out.rules, rules_for(description.tree, options));

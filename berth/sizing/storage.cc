@@ -135,7 +135,8 @@ Result<TensorStorage> storage_of(const TensorSpec& tensor, const StorageRequest&
     } else if (file.fixed) {
       format = *file.fixed;
     } else {
-      format = float_format(request.dtype.value_or(file.dtype));
+      const bool wide = request.dtype && request.keeps_f32 && request.keeps_f32(tensor);
+      format = float_format(wide ? DType::kF32 : request.dtype.value_or(file.dtype));
     }
   }
   auto layout = quant::packed_layout(format, tensor.rows * tensor.experts, tensor.cols);

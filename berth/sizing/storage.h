@@ -21,6 +21,7 @@ struct StorageRequest {
   std::optional<DType> dtype;                      // --dtype: kF32, kF16 or kBF16; none: as the checkpoint has it
   std::optional<quant::StoredFormat> quantize_to;  // nf4, fp4 or int8: made on load for the modules below
   std::function<bool(const arch::TensorSpec&)> quantizes;  // whether this tensor is replaced; unset: none is
+  std::function<bool(const arch::TensorSpec&)> keeps_f32;  // fp32 whatever `dtype` says (routers...); unset: none is
 };
 
 struct TensorStorage {

@@ -77,7 +77,10 @@ void read_deepseek(ConfigReader& config, Decoder& d) {
   for (LayerSpec& layer : d.spec.layers)
     set_latent_attention(layer.attention,
                          {.query = query, .latent = latent, .nope = nope, .turned = turned, .value = value}, magnitude);
-  if (config.boolean("attention_bias", false)) d.spec.unsupported = "biases in latent attention";
+  if (config.boolean("attention_bias", false)) {
+    d.spec.unsupported = "biases in latent attention";
+    for (LayerSpec& layer : d.spec.layers) layer.attention.qkv_bias = layer.attention.output_bias = true;
+  }
   read_experts(config, d);
   d.extra_layers = config.integer("num_nextn_predict_layers", 1, {0, 64});
 }
@@ -92,19 +95,20 @@ void attention(Builder& b, const Decoder& d, const LayerSpec& layer) {
     b.linear("q_proj", queries, d.hidden(), Role::kQ);
   } else {
     const Dim rank{a.q_lora_rank, "q_lora_rank"};
-    b.linear("q_a_proj", rank, d.hidden(), Role::kQDown);
+    b.linear("q_a_proj", rank, d.hidden(), a.qkv_bias, Role::kQDown, Role::kQBias);
     b.norm("q_a_layernorm", norm_class, rank, inner, Role::kQDownNorm, Role::kQDownNorm);
     b.linear("q_b_proj", queries, rank, Role::kQUp);
   }
   const Dim latent{a.kv_lora_rank, "kv_lora_rank"};
   b.linear("kv_a_proj_with_mqa", {latent.value + a.rope_head_dim, "kv_lora_rank + qk_rope_head_dim"}, d.hidden(),
-           Role::kKvDown);
+           a.qkv_bias, Role::kKvDown, Role::kKBias);
   b.norm("kv_a_layernorm", norm_class, latent, inner, Role::kKvDownNorm, Role::kKvDownNorm);
   b.linear(
       "kv_b_proj",
       {int64_t{a.heads} * (a.nope_head_dim + a.v_head_dim), "num_attention_heads x (qk_nope_head_dim + v_head_dim)"},
       latent, Role::kKvUp);
-  b.linear("o_proj", d.hidden(), {int64_t{a.heads} * a.v_head_dim, "num_attention_heads x v_head_dim"}, Role::kO);
+  b.linear("o_proj", d.hidden(), {int64_t{a.heads} * a.v_head_dim, "num_attention_heads x v_head_dim"}, a.output_bias,
+           Role::kO, Role::kOBias);
 }
 
 void mlp(Builder& b, const Decoder& d, const LayerSpec& layer) {
