@@ -8,6 +8,7 @@
 
 #include "berth/base/strings.h"
 #include "berth/base/utf8.h"
+#include "berth/text/newer_characters.h"
 
 namespace berth::text {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::string_view kSpaceItems =
 constexpr std::string_view kNotSpaceItems =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kBlankItems = R"(\x{9}\x{20}\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kPropertyNames{{
@@ -76,6 +77,40 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
+// What newer versions of Unicode added to a property (newer_characters.h); to a category of one letter by its second.
+std::string newer_items(std::string_view property) {
+  std::string out;
+  for (const NewerCharacters& n : kNewerCharacters) {
+    const bool in_group = n.property.size() == 2 &&
+                          (property.size() == 1 || (property == "L&" && n.property != "Lm" && n.property != "Lo"));
+    if (n.property == property || (in_group && n.property[0] == property[0])) out += n.items;
+  }
+  return out;
+}
+
+std::string items_of(std::string_view property) { return "\\p{" + std::string(property) + "}" + newer_items(property); }
+
+// \w. Oniguruma counts the superscripts and fractions of Latin-1 as well.
+const std::string& word_items() {
+  static const std::string items =
+      items_of("Alphabetic") + items_of("M") + items_of("Nd") + items_of("Pc") + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+  return items;
+}
+
+// [:name:] as Oniguruma has it; PCRE2's own mean less. Nothing where they agree or the name is not known.
+std::optional<std::string> posix_items(std::string_view name) {
+  if (name == "alpha") return items_of("Alphabetic");
+  if (name == "alnum") return items_of("Alphabetic") + items_of("Nd");
+  if (name == "word") return word_items();
+  if (name == "digit") return items_of("Nd");
+  if (name == "punct") return items_of("P") + items_of("S");
+  if (name == "upper") return items_of("uppercase");
+  if (name == "lower") return items_of("lowercase");
+  if (name == "space") return std::string(kSpaceItems);
+  if (name == "blank") return std::string(kBlankItems);
+  return std::nullopt;
+}
+
 // A set of characters: class items, and whole expressions that each match one character.
 struct CharacterSet {
   std::string items;
@@ -120,8 +155,15 @@ class Translator {
   static Error malformed(const std::string& what) { return {ErrorCode::kCorruptData, what}; }
   char peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
 
-  // \p{..} or \P{..} at at_, as PCRE2 names it.
-  Result<std::string> property() {
+  // \p{..} or \P{..} as items of a class.
+  struct Property {
+    std::string items;
+    bool negated = false;
+    bool is_plain() const { return items.find('}') + 1 == items.size(); }  // PCRE2 has it whole
+    std::string plain() const { return negated ? "\\P" + items.substr(2) : items; }
+    std::string set() const { return (negated ? "[^" : "[") + items + "]"; }
+  };
+  Result<Property> property() {
     bool negated = in_[at_ + 1] == 'P';
     at_ += 2;
     if (peek() != '{') return malformed("\\p without {");
@@ -139,18 +181,18 @@ class Translator {
       if (!is_letter(c) && c != '&') return malformed("property name " + quoted(name, 40));
       key += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     }
-    const std::string open = negated ? "\\P{" : "\\p{";
-    if (key == "space" || key == "whitespace" || key == "xposixspace") return open + "White_Space}";
+    const auto named = [negated](std::string_view property) { return Property{items_of(property), negated}; };
+    if (key == "space" || key == "whitespace" || key == "xposixspace") return named("White_Space");
     for (const auto& [from, to] : kPropertyNames)
-      if (key == from) return open + std::string(to) + "}";
+      if (key == from) return named(to);
     for (const std::string_view b : kBooleanNames)
-      if (key == b) return open + key + "}";
+      if (key == b) return named(key);
     if (key.empty()) return malformed("an empty property name");
     if (key.size() <= 2) {
       if (is_letter(key[0])) key[0] = static_cast<char>(key[0] - 32);
-      return open + key + "}";
+      return named(key);
     }
-    return open + "sc:" + key + "}";  // a script; PCRE2 refuses unknown names
+    return named("sc:" + key);  // a script; PCRE2 refuses unknown names
   }
 
   // Code point of \uHHHH or \xHH or \x{H..} at at_, moving behind it.
@@ -186,13 +228,13 @@ class Translator {
       case 'S':
         return emit("[^" + std::string(kSpaceItems) + "]");
       case 'w':
-        return emit("[" + std::string(kWordItems) + "]");
+        return emit("[" + word_items() + "]");
       case 'W':
-        return emit("[^" + std::string(kWordItems) + "]");
+        return emit("[^" + word_items() + "]");
       case 'd':
-        return emit("\\p{Nd}");
+        return emit("[" + items_of("Nd") + "]");
       case 'D':
-        return emit("\\P{Nd}");
+        return emit("[^" + items_of("Nd") + "]");
       case 'h':
         return emit("[0-9A-Fa-f]");
       case 'H':
@@ -203,8 +245,8 @@ class Translator {
         return emit("(?s:.)");
       case 'p':
       case 'P': {
-        TRY(const std::string p, property());
-        out_ += p;
+        TRY(const Property p, property());
+        out_ += p.is_plain() ? p.plain() : p.set();
         return {};
       }
       case 'u':
@@ -340,8 +382,13 @@ class Translator {
   Status class_escape(CharacterSet& set) {
     const char e = peek(1);
     if (e == 'p' || e == 'P') {
-      TRY(const std::string p, property());
-      set.items += p;
+      TRY(const Property p, property());
+      if (p.is_plain())
+        set.items += p.plain();
+      else if (p.negated)
+        set.others.push_back(p.set());
+      else
+        set.items += p.items;
       return {};
     }
     at_ += 2;
@@ -353,16 +400,16 @@ class Translator {
         set.items += kNotSpaceItems;
         return {};
       case 'w':
-        set.items += kWordItems;
+        set.items += word_items();
         return {};
       case 'W':
-        set.others.push_back("[^" + std::string(kWordItems) + "]");
+        set.others.push_back("[^" + word_items() + "]");
         return {};
       case 'd':
-        set.items += "\\p{Nd}";
+        set.items += items_of("Nd");
         return {};
       case 'D':
-        set.items += "\\P{Nd}";
+        set.others.push_back("[^" + items_of("Nd") + "]");
         return {};
       case 'h':
         set.items += kHexItems;
@@ -396,7 +443,15 @@ class Translator {
         if (peek(1) == ':') {
           const size_t close = in_.find(":]", at_);
           if (close == std::string_view::npos) return malformed("a class [: without :]");
-          set.items += in_.substr(at_, close + 2 - at_);
+          const bool negated_name = peek(2) == '^';
+          const size_t name = at_ + (negated_name ? 3 : 2);
+          const auto items = posix_items(in_.substr(name, close - std::min(close, name)));
+          if (!items)
+            set.items += in_.substr(at_, close + 2 - at_);
+          else if (negated_name)
+            set.others.push_back("[^" + *items + "]");
+          else
+            set.items += *items;
           at_ = close + 2;
         } else {
           TRY(std::string inner, character_class(depth + 1));

@@ -42,6 +42,27 @@ TEST(RegexSyntax, ShorthandsAreUnicode) {
   EXPECT_EQ(found("\\p{Lowercase_Letter}+", "aBc"), (Found{"a", "c"}));
 }
 
+// As `tokenizers` 0.23.3 answers, character by character.
+TEST(RegexSyntax, CharactersNewerThanPcre2sTables) {
+  EXPECT_EQ(found("\\p{S}+", "a\U0001FAE8\U0001F6DCb"), (Found{"\U0001FAE8\U0001F6DC"}));
+  EXPECT_EQ(found("\\p{L}+", "a\U00031350\u1C89."), (Found{"a\U00031350\u1C89"}));
+  EXPECT_EQ(found("\\P{L}+", "a\u1C89.\u0301"), (Found{".\u0301"}));
+  EXPECT_EQ(found("[^\\s\\p{L}\\p{N}]+", "\u1C89\U00010D40\U0001FAE8!"), (Found{"\U0001FAE8!"}));
+  EXPECT_EQ(found("[\\P{Lu}]+", "\u1C89a\u1C8A"), (Found{"a\u1C8A"}));
+  EXPECT_EQ(found("[\\D]+", "\U00010D40a1"), (Found{"a"}));
+  EXPECT_EQ(found("\\p{Han}+", "\U0002EBF0\u6F22a"), (Found{"\U0002EBF0\u6F22"}));
+}
+
+TEST(RegexSyntax, WordsAndPosixBracketsAreOnigurumas) {
+  EXPECT_EQ(found("\\w+", "x\u00b2 \u00bd\u00bc \u2460"), (Found{"x\u00b2", "\u00bd\u00bc"}));  // Latin-1's only
+  EXPECT_EQ(found("[^\\w]+", "x\u00b2 \u2460"), (Found{" \u2460"}));
+  EXPECT_EQ(found("[[:punct:]]+", "a+\u20ac\u00a9,"), (Found{"+\u20ac\u00a9,"}));
+  EXPECT_EQ(found("[[:^alpha:]]+", "a\u0345 b"), (Found{" "}));
+  EXPECT_EQ(found("[[:upper:]]+", "A\u2160a"), (Found{"A\u2160"}));
+  EXPECT_EQ(found("[[:space:]]+", " \u180e"), (Found{" "}));
+  EXPECT_EQ(found("[[:xdigit:]]+", "fg"), (Found{"f"}));
+}
+
 TEST(RegexSyntax, RubysOptionsAnchorsAndIntervals) {
   EXPECT_EQ(found("(?m:a.b)", "a\nb"), (Found{"a\nb"}));
   EXPECT_EQ(found("a.b", "a\nb"), (Found{}));

@@ -187,6 +187,31 @@ Result<std::string> to_normal_form(std::string_view text, NormalForm form) {
   return out + rest;
 }
 
+namespace {
+
+// Lower case of letters that are newer than utf8proc's Unicode 15: the library has those of 17.
+char32_t newer_lower(char32_t c) {
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+  if (c >= 0x16EA0 && c <= 0x16EB8) return c + 0x1B;
+  switch (c) {
+    case 0x1C89:
+    case 0xA7CC:
+    case 0xA7CE:
+    case 0xA7D2:
+    case 0xA7D4:
+    case 0xA7DA:
+      return c + 1;
+    case 0xA7CB:
+      return 0x264;
+    case 0xA7DC:
+      return 0x19B;
+    default:
+      return c;
+  }
+}
+
+}  // namespace
+
 std::string to_lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -201,7 +226,7 @@ std::string to_lower(std::string_view text) {
       out += "i\xCC\x87";
       continue;
     }
-    append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    append_utf8(out, newer_lower(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)))));
   }
   return out;
 }

@@ -29,6 +29,10 @@ TEST(UnicodeTables, MarksAndControlsAreThoseTheLibraryKnows) {
   EXPECT_FALSE(is_control_like(U'\u0890'));
 }
 
+TEST(UnicodeTables, LowerCaseIsThatOfUnicode17) {
+  EXPECT_EQ(to_lower("\u1C89\uA7CB\uA7DC\U00010D50\U00016EB8\u0130"), "\u1C8A\u0264\u019B\U00010D70\U00016ED3i\u0307");
+}
+
 TEST(UnicodeTables, CompatibleFormsNewerThanUnicode9Stay) {
   const auto nfkc = [](std::string_view text) { return *to_normal_form(text, NormalForm::kNfkc); };
   EXPECT_EQ(nfkc("\u337F\u32FE"), "\u682A\u5F0F\u4F1A\u793E\u30F2");
