@@ -1,7 +1,7 @@
 // kernel/linear_bench.cc — linear() against this machine's limits, measured in the same run. A plain program:
 //
 //   berth_kernel_bench [--formats nf4,q4_k] [--modes exact,int8] [--threads 1,2] [--m 1,4,512] [--k 4096] [--n 4096]
-//                      [--isa avx512] [--repeats 9] [--clock wall|cpu]
+//                      [--isa avx512] [--repeats 9] [--clock wall|cpu] [--per-input yes]
 //
 // With --benchmark_filter=... first, the benches of attention_bench.cc and rows_bench.cc run instead.
 //
@@ -10,10 +10,14 @@
 // stays in cache ("in cache"). M >= 16: GFLOP/s against the peak of fma (exact) or of the int8 dot (int8).
 // Each repetition times limit and kernel one after the other (a peak before and after); the share is the median of
 // their ratios, the rates are the best of all repetitions: on a shared machine absolute figures drift.
+//
+// --per-input: one line per format and mode instead: us per input for each M, the same matrix again and again, the best
+// of all repetitions (which take the M in turn); then where it lies more than 3 % above that of a smaller M.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -99,9 +103,9 @@ void fill(const quant::PackedLayout& layout, std::byte* base) {
 }
 
 struct Weights {
-  Weights(const quant::StoredFormat& format, int64_t n, int64_t k)
+  Weights(const quant::StoredFormat& format, int64_t n, int64_t k, uint64_t cycle_bytes)
       : layout(quant::packed_layout(format, n, k).value()),
-        count(std::max<uint64_t>(1, kCycleBytes / layout.total_bytes + 1)),
+        count(cycle_bytes / layout.total_bytes + 1),
         stride((layout.total_bytes + 4095) / 4096 * 4096),
         memory(count * stride) {
     fill(layout, memory.data);
@@ -155,6 +159,7 @@ struct Options {
   std::vector<int> threads = {1, 2}, m = {1, 512};
   int64_t k = 4096, n = 4096;
   int repeats = 9;
+  bool per_input = false;
   Isa isa = best_isa();
 };
 
@@ -313,6 +318,27 @@ void gemm(Run& run, int64_t m, const std::string& label) {
   std::fflush(stdout);
 }
 
+void per_input(const Options& o, Weights& weights, ThreadPool& pool, Numerics numerics, const std::string& label) {
+  Run run(o, weights, pool, numerics, *std::max_element(o.m.begin(), o.m.end()));
+  std::vector<double> best(o.m.size(), 1e9);
+  for (int repeat = 0; repeat < o.repeats; ++repeat)
+    for (size_t i = 0; i < o.m.size(); ++i) {
+      const int times = std::max(1, 4 / o.m[i]);
+      best[i] = std::min(best[i], run.time(o.m[i], 0, 1, times) / times / o.m[i]);
+    }
+  std::printf("%-22s", label.c_str());
+  double least = best[0];
+  std::string rises;
+  for (size_t i = 0; i < best.size(); ++i) {
+    std::printf(" %.0f", best[i] * 1e6);
+    if (best[i] > 1.03 * least)
+      rises += " M=" + std::to_string(o.m[i]) + " +" + std::to_string(std::lround(100 * (best[i] / least - 1))) + "%";
+    least = std::min(least, best[i]);
+  }
+  std::printf(" |%s\n", rises.c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -347,6 +373,8 @@ int main(int argc, char** argv) {
       o.repeats = std::atoi(argv[i + 1]);
     else if (name == "--clock")
       cpu_clock = std::string_view(argv[i + 1]) == "cpu";
+    else if (name == "--per-input")
+      o.per_input = true;
     else if (name == "--isa")
       o.isa = parse_isa(argv[i + 1]).value();
     else
@@ -361,12 +389,16 @@ int main(int argc, char** argv) {
     quant::StoredFormat format = quant::stored_format(*codec);
     format.nested = nested;
     if (o.k % quant::codec_info(*codec).cols_multiple != 0) continue;
-    Weights weights(format, o.n, o.k);
+    Weights weights(format, o.n, o.k, o.per_input ? 0 : kCycleBytes);
     for (const std::string& mode : o.modes) {
       const Numerics numerics = mode == "int8" ? Numerics::kInt8 : Numerics::kExact;
       if (numerics == Numerics::kInt8 && !quant::codec_info(*codec).int8_mode) continue;
       for (const int threads : o.threads) {
         ThreadPool pool(threads);
+        if (o.per_input) {
+          per_input(o, weights, pool, numerics, name + " " + mode + " threads=" + std::to_string(threads));
+          continue;
+        }
         for (const int m : o.m) {
           Run run(o, weights, pool, numerics, m);
           const std::string label =

@@ -21,7 +21,7 @@ int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
     return bits == 4 ? 6 : bits == 5 ? 5 : 4;
   }
   if (bits > 4) return bits == 8 ? 11 : bits == 5 ? 6 : 5;
-  return info.codec == quant::Codec::kQ4_K ? 8 : info.has_min ? 12 : 11;
+  return info.codec == quant::Codec::kQ4_K ? 8 : info.has_min ? 13 : 12;
 }
 }  // namespace
 

@@ -18,12 +18,12 @@ int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const bool intel = __builtin_cpu_is("intel");
   if (!int8) {
     if (info.word_elements == 1) return 16;
-    if (info.word_elements == 2) return intel ? 10 : 14;
+    if (info.word_elements == 2) return intel ? 11 : 14;
     return info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
   }
   if (info.code_bits == 8) return intel ? 6 : 10;
   if (!intel) return 14;
-  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 6;
+  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 7;
 }
 }  // namespace
 
