@@ -90,10 +90,14 @@ std::string newer_items(std::string_view property) {
 
 std::string items_of(std::string_view property) { return "\\p{" + std::string(property) + "}" + newer_items(property); }
 
-// \w. Oniguruma counts the superscripts and fractions of Latin-1 as well.
+const std::string& posix_word_items() {
+  static const std::string items = items_of("Alphabetic") + items_of("M") + items_of("Nd") + items_of("Pc");
+  return items;
+}
+
+// \w: Oniguruma counts the superscripts and fractions of Latin-1 as well, which [:word:] does not have.
 const std::string& word_items() {
-  static const std::string items =
-      items_of("Alphabetic") + items_of("M") + items_of("Nd") + items_of("Pc") + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+  static const std::string items = posix_word_items() + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
   return items;
 }
 
@@ -101,7 +105,7 @@ const std::string& word_items() {
 std::optional<std::string> posix_items(std::string_view name) {
   if (name == "alpha") return items_of("Alphabetic");
   if (name == "alnum") return items_of("Alphabetic") + items_of("Nd");
-  if (name == "word") return word_items();
+  if (name == "word") return posix_word_items();
   if (name == "digit") return items_of("Nd");
   if (name == "punct") return items_of("P") + items_of("S");
   if (name == "upper") return items_of("uppercase");

@@ -56,6 +56,7 @@ TEST(RegexSyntax, CharactersNewerThanPcre2sTables) {
 TEST(RegexSyntax, WordsAndPosixBracketsAreOnigurumas) {
   EXPECT_EQ(found("\\w+", "x\u00b2 \u00bd\u00bc \u2460"), (Found{"x\u00b2", "\u00bd\u00bc"}));  // Latin-1's only
   EXPECT_EQ(found("[^\\w]+", "x\u00b2 \u2460"), (Found{" \u2460"}));
+  EXPECT_EQ(found("[[:word:]]+", "x\u00b2_"), (Found{"x", "_"}));
   EXPECT_EQ(found("[[:punct:]]+", "a+\u20ac\u00a9,"), (Found{"+\u20ac\u00a9,"}));
   EXPECT_EQ(found("[[:^alpha:]]+", "a\u0345 b"), (Found{" "}));
   EXPECT_EQ(found("[[:upper:]]+", "A\u2160a"), (Found{"A\u2160"}));

@@ -29,7 +29,9 @@ TEST(UnicodeTables, MarksAndControlsAreThoseTheLibraryKnows) {
   EXPECT_FALSE(is_control_like(U'\u0890'));
 }
 
-TEST(UnicodeTables, LowerCaseIsThatOfUnicode17) {
+TEST(UnicodeTables, NumbersAndLowerCaseAreThoseOfUnicode17) {
+  for (const char32_t c : {U'7', U'\u00B2', U'\u2167', U'\U00010D40', U'\U00016FF6'}) EXPECT_TRUE(is_numeric(c)) << +c;
+  for (const char32_t c : {U'a', U'\U00010D4A', U'\U00016FF7'}) EXPECT_FALSE(is_numeric(c)) << +c;
   EXPECT_EQ(to_lower("\u1C89\uA7CB\uA7DC\U00010D50\U00016EB8\u0130"), "\u1C8A\u0264\u019B\U00010D70\U00016ED3i\u0307");
 }
 
