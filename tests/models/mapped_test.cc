@@ -12,6 +12,7 @@
 #include "berth/base/file_mapping.h"
 #include "berth/base/read_once.h"
 #include "berth/engine/synth.h"
+#include "berth/load/read_ahead.h"
 #include "placed_model.h"
 
 namespace berth::testing {
@@ -144,6 +145,31 @@ TEST(MappedWeights, OfAColdFileTheyAreTheSameBits) {
       EXPECT_FALSE(is_cold(*file)) << type << ": the next start should be a warm one";
     }
     if (!quantize) EXPECT_GT(warm->mapped, warm->weights / 2);
+  }
+}
+
+// Files are brought in order, no further ahead of use than was said, and a load that ends early ends it too.
+TEST(ReadAhead, BringsWhatIsWaitedForAndNotMuchMore) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  constexpr size_t kTensors = 16;
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/weights";
+  std::ofstream(path, std::ios::binary) << 'w';
+  fs::resize_file(path, kTensors * kBytes);
+  const auto file = File::open(path);
+  ASSERT_TRUE(file);
+  ::fsync(file->descriptor());
+  file->drop_cache(0, 0);
+  if (!is_cold(*file)) GTEST_SKIP() << "this file system keeps its pages";
+  const auto mapping = FileMapping::create(*file);
+  ASSERT_TRUE(mapping);
+  std::vector<load::ReadAhead::Range> ranges;
+  for (size_t t = 0; t < kTensors; ++t) ranges.push_back({t, mapping->get(), t * kBytes, kBytes});
+  load::ReadAhead ahead(ranges, 3, kBytes);
+  for (size_t t = 0; t < kTensors / 2; ++t) {
+    ahead.wait_for(t);
+    EXPECT_EQ(cached_bytes(*file, t * kBytes, kBytes), kBytes) << t;
+    EXPECT_EQ(cached_bytes(*file, (kTensors - 2) * kBytes, kBytes), 0u) << t;
   }
 }
 
