@@ -68,8 +68,9 @@ class Remedies {
     return std::move(found_);
   }
 
-  // Bytes that device d must have more for a plan to exist, to one part in kFineness; nothing where no size helps.
-  std::optional<uint64_t> missing_on(size_t d) {
+  // Bytes that device d must have more for a plan to exist, to one part in kFineness; nothing where no size helps, or
+  // none `below` that many.
+  std::optional<uint64_t> missing_on(size_t d, uint64_t below = UINT64_MAX) {
     // Equal devices lack the same.
     const auto& devices = base_.machine->devices;
     const auto same = [&](size_t e) {
@@ -81,6 +82,11 @@ class Remedies {
     };
     for (const auto& [e, missing] : missing_)
       if (e == d || same(e)) return missing;
+    if (below < UINT64_MAX) {  // one try instead of a search
+      Setting s = base_;
+      if (below > 0) set_budget(s.budgets[d], s.budgets[d].budget_bytes + below - 1);
+      if (below == 0 || !fits(s)) return std::nullopt;
+    }
     return missing_[d] = missing_in(base_, {d});
   }
 
@@ -464,7 +470,7 @@ class Refusal {
     uint64_t least = UINT64_MAX;
     for (int d = 0; d < m_.device_count(); ++d) {
       if (!is_choice(d) || m_.device(d).kind == machine::DeviceKind::kDisk) continue;
-      const auto more = remedies_.missing_on(static_cast<size_t>(d));
+      const auto more = remedies_.missing_on(static_cast<size_t>(d), least);
       if (!more || *more >= least) continue;
       least = *more;
       s.device = name(d);

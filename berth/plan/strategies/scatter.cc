@@ -47,11 +47,14 @@ class Scatter {
                        [](const Item& a, const Item& b) { return a.least > b.least; });
     rest_.assign(items_.size() + 1, 0);
     for (size_t k = items_.size(); k-- > 0;) rest_[k] = rest_[k + 1] + items_[k].least;
+    stored_on_.assign(devices, std::vector<bool>(items_.size(), false));
+    for (size_t k = 0; k < items_.size(); ++k)
+      for (const Choice& c : items_[k].choices) stored_on_[static_cast<size_t>(c.place.memory)][k] = true;
     twins_.resize(devices);
     for (int d = 0; d < m_.device_count(); ++d)
       for (int e = 0; e < d; ++e)
         if (m_.device(d).usable && m_.device(e).usable && m_.device(d).accelerator && m_.device(e).accelerator &&
-            interchangeable(m_, d, e) && same_choices(d, e))
+            same_choices(d, e) && interchangeable(m_, d, e))
           twins_[static_cast<size_t>(d)].push_back(e);
     last_reader_.assign(static_cast<size_t>(m_.unit_count()), -1);
     for (int i = 0; i < m_.unit_count(); ++i)
@@ -83,12 +86,7 @@ class Scatter {
   bool is_disk(int d) const { return m_.device(d).kind == machine::DeviceKind::kDisk; }
 
   bool same_choices(int a, int b) const {
-    for (const Item& item : items_) {
-      bool on_a = false, on_b = false;
-      for (const Choice& c : item.choices) on_a |= c.place.memory == a, on_b |= c.place.memory == b;
-      if (on_a != on_b) return false;
-    }
-    return true;
+    return stored_on_[static_cast<size_t>(a)] == stored_on_[static_cast<size_t>(b)];
   }
 
   // An equal device with the same load comes earlier: nothing new here.
@@ -194,7 +192,8 @@ class Scatter {
   bool found_ = false;
   std::vector<Item> items_;
   std::vector<int64_t> rest_;
-  std::vector<std::vector<int>> twins_;  // by device: equal ones before it
+  std::vector<std::vector<int>> twins_;       // by device: equal ones before it
+  std::vector<std::vector<bool>> stored_on_;  // by device: items that may be
   std::vector<int> last_reader_;
   std::vector<Load> loads_;
   std::vector<std::pair<int, int>> caches_;  // source unit, device that holds its cache
