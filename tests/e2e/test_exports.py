@@ -17,7 +17,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from berth_command import SHARED, CommandTest
+from berth_command import SHARED, SOURCE, CommandTest
 
 KEPT = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "berth/libraries/bin/python"
 PYTHON = os.environ.get("BERTH_LIBRARIES_PYTHON", str(KEPT) if KEPT.exists() else sys.executable)
@@ -47,16 +47,7 @@ check_device_map(model, names["device_map"])  # raises where a parameter or buff
 expanded = expand_device_map(names["device_map"], [n for n, _ in model.named_parameters()])
 print(json.dumps({k: str(v) for k, v in expanded.items()}))
 """
-VLLM_OPTIONS = """
-import json, sys
-from vllm.engine.arg_utils import EngineArgs
-try:
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-except ImportError:
-    from vllm.utils import FlexibleArgumentParser
-args = EngineArgs.add_cli_args(FlexibleArgumentParser()).parse_args(["--model", "m"] + json.load(sys.stdin))
-print(json.dumps({"pipeline": args.pipeline_parallel_size, "length": args.max_model_len}))
-"""
+VLLM_OPTIONS = (SOURCE / "tests/libraries/vllm_parser.py").read_text()
 
 
 def card(number, size):
@@ -192,9 +183,11 @@ class Exports(CommandTest):
         self.assertEqual(unknown, [])
         return environment, parsed
 
+    VLLM_CASES = (((0.5, 0.4), (), 2, None), ((0.3, 0.3, 0.4), (), 3, None), ((0.3,), (), 1, None), ((0.1, 1.2), ("--pin", "*=1"), 1, "1"),
+                  ((0.6, 0.6), ("--load-in-4bit", "--device-map", "balanced"), 2, None), ((0.6,), ("--load-in-8bit",), 1, None))
+
     def test_vllm_options_are_the_documented_ones(self):
-        for shares, options, stages, visible in (((0.5, 0.4), (), 2, None), ((0.3, 0.3, 0.4), (), 3, None), ((0.3,), (), 1, None),
-                                                 ((0.1, 1.2), ("--pin", "*=1"), 1, "1"), ((0.6, 0.6), ("--load-in-4bit", "--device-map", "balanced"), 2, None)):
+        for shares, options, stages, visible in self.VLLM_CASES:
             with self.subTest(shares=shares):
                 document, path = self.plan("Qwen3-8B", shares, "berth", "-c", "2048", *options)
                 environment, found = self.vllm_options(path)
@@ -209,13 +202,24 @@ class Exports(CommandTest):
                 self.assertEqual(found.cpu_offload_gb is not None, any(u["device"] == "cpu" for u in document["units"]))
 
     def test_vllm_takes_the_options(self):
-        _, path = self.plan("Qwen3-8B", (0.5, 0.4), "berth", "-c", "2048")
-        words = shlex.split(self.succeeds("export", path, "--to", "vllm").out.replace("\\\n", " "))
-        self.assertTrue(words[0].startswith("VLLM_PP_LAYER_PARTITION="))
-        self.assertEqual(sum(int(n) for n in words[0].split("=")[1].split(",")), 36)
-        self.assertEqual(words[1:3], ["vllm", "serve"])
-        found = self.ask("vllm", VLLM_OPTIONS, words[4:])
-        self.assertEqual(found, {"pipeline": 2, "length": 2048})
+        """What vLLM's own parser makes of them is what its documentation says."""
+        exports = []
+        for shares, options, _, _ in self.VLLM_CASES:
+            _, path = self.plan("Qwen3-8B", shares, "berth", "-c", "2048", *options)
+            ran = self.succeeds("export", path, "--to", "vllm")
+            words = shlex.split(ran.out.replace("\\\n", " "))
+            words = words[words.index("vllm"):]
+            exports.append((["--model", words[2], *words[3:]], self.vllm_options(path)[1], ran.err))
+        answers = self.ask("vllm", VLLM_OPTIONS, [words for words, _, _ in exports])
+        self.assertEqual(len(answers), len(exports))
+        for found, (words, documented, notes) in zip(answers, exports):
+            with self.subTest(words=words):
+                self.assertEqual(found["model"], words[1])
+                for name, value in vars(documented).items():
+                    if value is not None:
+                        self.assertEqual(found[name], value, name)
+                if not found["knows_quantization"]:
+                    self.assertIn("vLLM had bitsandbytes", notes)
 
 
 if __name__ == "__main__":

@@ -294,7 +294,12 @@ Exported to_vllm(const PlanDocument& d) {
   }
   if (share > 0) lines.push_back(fmt::format("--gpu-memory-utilization {:.2f}", std::min(0.99, share + 0.02)));
   const AskedOptions asked(d.options);
-  if (asked.flag("load-in-4bit") || asked.flag("load-in-8bit")) lines.push_back("--quantization bitsandbytes");
+  if (asked.flag("load-in-4bit")) {
+    lines.push_back("--quantization bitsandbytes");
+    out.notes.push_back("vLLM had bitsandbytes in older releases and has not in 0.33, which refuses the option.");
+  }
+  if (asked.flag("load-in-8bit"))
+    out.notes.push_back("vLLM cannot make LLM.int8 of a checkpoint on load; as written, it would hold it in 16 bit.");
   out.text = prefix + join(lines, " \\\n  ") + "\n";
   if (layers.size() > 1)
     out.notes.push_back(
