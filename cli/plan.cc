@@ -4,6 +4,7 @@
 #include "berth/base/file.h"
 #include "berth/base/strings.h"
 #include "berth/engine/library_plan.h"
+#include "berth/engine/library_remedies.h"
 #include "berth/engine/plan_questions.h"
 #include "makers.h"
 
@@ -34,7 +35,8 @@ class PlanCommand : public Command {
     TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));
     if (!options_.compat.empty()) return run_as_library(opened, out);
-    TRY(const auto planned, engine::plan_model(opened, options_));
+    TRY(auto planned, engine::plan_model(opened, options_));
+    TRY_STATUS(engine::note_prefill(opened, options_, planned));
     TRY_STATUS(draw(planned.plan, fmt::format("{} ({})", opened.name, opened.spec().architecture)));
     if (out.json()) {
       JsonWriter w(2);
@@ -59,7 +61,8 @@ class PlanCommand : public Command {
     return {};
   }
   Status run_as_library(const engine::OpenedModel& opened, const Output& out) const {
-    TRY(const engine::LibraryPlan planned, engine::plan_as_library(opened, options_));
+    TRY(engine::LibraryPlan planned, engine::plan_as_library(opened, options_));
+    engine::explain_failure(opened, options_, [&](const engine::Options& o) { return engine::open_model(model_, o, {}); }, planned);
     TRY_STATUS(draw(planned.planned.plan, fmt::format("{} ({}), as {} plans it", opened.name, opened.spec().architecture, options_.compat)));
     if (out.json()) {
       JsonWriter w(2);

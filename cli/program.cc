@@ -1,6 +1,9 @@
 // cli/program.cc — the parser behind arguments.h, the options of the one list, and what happens between argv and a command.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -16,7 +19,14 @@ CLI::App& as_app(void* p) { return *static_cast<CLI::App*>(p); }
 
 template <typename T>
 Argument option(void* app, const std::string& names, T& value, const std::string& help) {
-  return Argument(as_app(app).add_option(names, value, help));
+  CLI::Option* added = as_app(app).add_option(names, value, help);
+  if constexpr (std::is_same_v<T, int64_t>)  // which would be read as the nearest that fits
+    added->check([](const std::string& text) {
+      errno = 0;
+      std::strtoll(text.c_str(), nullptr, 10);
+      return errno == ERANGE ? text + " does not fit 64 bits" : std::string();
+    });
+  return Argument(added);
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 // cli/solve.cc — berth solve: the longest context, the least memory, the most sequences, the fewest accelerators.
 #include <utility>
 
+#include "berth/base/file.h"
 #include "makers.h"
 
 namespace berth::cli {
@@ -23,6 +24,7 @@ class Solve : public Command {
   }
   Status run(const Output& out) override {
     if (!plan::parse_question(question_) && plan::parse_question(model_)) std::swap(question_, model_);  // either order
+    if (!plan::parse_question(question_) && path_exists(question_)) std::swap(question_, model_);  // and one misspelt
     TRY(const auto question, plan::parse_question(question_));
     TRY(options_, engine::with_recorded_options(options_));
     TRY(const auto opened, engine::open_model(model_, options_, out.log()));

@@ -252,7 +252,7 @@ std::optional<plan::NativeAnswer> native_answer(const OpenedModel& model, const 
   request->strategy = "best";
   request->effort = 50000;
   request->with_change = nullptr;
-  request->explain_refusal = false;
+  request->explain = plan::Explain::kNothing;
   const auto found = plan::make_plan(*request);
   if (!found && found.error().code != ErrorCode::kDoesNotFit) return std::nullopt;
   plan::NativeAnswer answer;
@@ -297,14 +297,16 @@ Error does_not_fit(const std::string& message, const std::string& device, const 
       .member("module", module)
       .member("needed_bytes", needed)
       .member("available_bytes", available);
-  details.member("missing_bytes", needed - std::min(needed, available)).end_object();
+  details.member("missing_bytes", needed - std::min(needed, available));
+  // More than a device holds, or something the library does not do at all.
+  details.member("proof", needed > available ? "volume" : "rule").end_object();
   e.details_json = details.take();
   return e;
 }
 
 // Fills the plan's warnings, and fails_here from the gravest of them.
 void judge(const OpenedModel& model, const LibraryTree& library, const Options& o, bool users_map,
-           NativeAnswers* answers, LibraryPlan& planned) {
+           const LibraryAsk& ask, LibraryPlan& planned) {
   const compat::CompatResult& result = planned.result;
   const PlanInputs& inputs = planned.planned.inputs;
   plan::MapFaultsRequest request;
@@ -330,7 +332,8 @@ void judge(const OpenedModel& model, const LibraryTree& library, const Options& 
   request.planned = &result;
   bool away = false;
   for (const plan::DeviceName& d : result.map->devices()) away = away || !d.is_accelerator();
-  if (away && !inputs.machine.accelerators().empty()) request.native = native_answer(model, inputs, o, answers);
+  if (away && !inputs.machine.accelerators().empty() && !ask.judge_only)
+    request.native = native_answer(model, inputs, o, ask.answers);
   std::vector<std::string>& out = planned.planned.plan.warnings;
   out = library.notes;
   for (const plan::MapFault& fault : plan::map_faults(request)) {
@@ -539,7 +542,7 @@ Result<compat::CompatResult> library_result(const OpenedModel& model, const Opti
   return ask_library(library, machine, options, asked);
 }
 
-Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, NativeAnswers* answers) {
+Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, const LibraryAsk& ask) {
   TRY(Asked asked, asked_of(options));
   LibraryPlan out;
   Options native = options;
@@ -562,7 +565,7 @@ Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& opt
   out.planned.plan = plan_of(out.result, inputs, asked.strategy);
   out.here = plan_here(model, inputs, *out.result.map);
   if (out.here) out.planned.plan.estimate = out.here->estimate;
-  judge(model, library, native, asked.map.has_value(), answers, out);
+  judge(model, library, native, asked.map.has_value(), ask, out);
   if (options.purpose == "training")
     for (std::string& fault : training_faults(model, inputs, *out.result.map))
       out.planned.plan.warnings.push_back(std::move(fault));
@@ -577,6 +580,12 @@ plan::PlanDocument library_document(const OpenedModel& model, const LibraryPlan&
   d.compat = options.compat;
   d.device_map = *planned.result.map;
   d.sizes = {};
+  if (planned.fails_here) {
+    JsonWriter error;
+    write_error_object(*planned.fails_here, error);
+    d.error = error.take();
+    d.fits = false;
+  }
   if (const auto& e = planned.result.error) d.library_error = error_details(planned.result.library, *e);
   JsonWriter budgets;
   budgets.begin_object();

@@ -36,13 +36,18 @@ struct LibraryPlan {
 // Whether Berth finds a place on accelerators alone, by the budgets that was asked for: the same for every mode.
 using NativeAnswers = std::map<std::string, std::optional<plan::NativeAnswer>>;
 
-// `answers`, where given, is looked into and added to (for one model under options that differ in library and mode alone).
+struct LibraryAsk {
+  // Where given, looked into and added to: for one model under options that differ in library and mode alone.
+  NativeAnswers* answers = nullptr;
+  bool judge_only = false;  // whether the map works here is asked, not what Berth would find instead
+};
+
 // options.compat names the library ("transformers-before-47203" and "-before-47211": its planner as it was);
 // options.device_map a mode of its (best and auto are balanced) or the user's map. Errors: kInvalidArgument for other
 // names, and where the library raises before there is a map (details: library, stage, type); kUnsupported where it has
 // no such planner (accelerate with 4 or 8 bit). A map that the library itself refuses afterwards (bitsandbytes, 4 or 8
 // bit on the cpu) is there, and the first of its warnings says so.
-Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, NativeAnswers* answers = nullptr);
+Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& options, const LibraryAsk& ask = {});
 
 // The library's answer alone, not judged: its error is in the result. Many cases of one opened model are quick this
 // way.

@@ -55,6 +55,7 @@ struct Options {
   int64_t batch = 1;
   std::string kv_dtype;
   int64_t prefill_chunk = 512;
+  std::string prefill_room;
   bool all_logits = false;  // room for the logits of every position: `eval` sets it, nobody asks for it
   // with what it computes
   std::string numerics = "exact";
@@ -101,6 +102,7 @@ void visit_options(OptionsType& o, Visitor&& visit) {
   visit(OptionInfo{"batch", "", "N", kShape, "sequences at once"}, o.batch);
   visit(OptionInfo{"kv-dtype", "", "TYPE", kShape, "float32, float16 or bfloat16: the KV cache (default: the model's dtype; GGUF: float16)"}, o.kv_dtype);
   visit(OptionInfo{"prefill-chunk", "", "N", kShape, "prompt tokens computed at once"}, o.prefill_chunk);
+  visit(OptionInfo{"prefill-room", "", "SIZE", kShape, "left free on every accelerator, so that modules off it can be brought over while a prompt is read: prompts faster, answers slower"}, o.prefill_room);
   visit(OptionInfo{"numerics", "", "MODE", kCompute, "exact: fp32 arithmetic; int8: faster, activations in 8 bits. Neither depends on placement"}, o.numerics);
   visit(OptionInfo{"isa", "", "SET", kCompute, "instruction set of the cpu's kernels: auto, ref, avx2, avx512, neon"}, o.isa);
   visit(OptionInfo{"threads", "t", "N", kCompute, "computing threads (default: the cores this process may use)"}, o.threads);

@@ -115,7 +115,7 @@ Result<Comparison> compare_plans(const OpenedModel& model, const Options& option
   request.memo = &searches;
   request.strategy = "best";
   const auto best = plan::make_plan(request);
-  request.explain_refusal = false;
+  request.explain = plan::Explain::kNothing;
   out.rows = plan::compare(names, [&](const std::string& strategy) -> Result<plan::Plan> {
     if (strategy == "best" || (!best && best.error().code != ErrorCode::kDoesNotFit)) return best;
     request.strategy = strategy;
@@ -140,13 +140,13 @@ Result<Comparison> compare_plans(const OpenedModel& model, const Options& option
       plan::ComparedPlan row;
       row.name = fmt::format("{} {}", library, mode);
       out.documents.emplace_back();
-      const auto found = plan_as_library(model, asked, &answers);
+      const auto found = plan_as_library(model, asked, {&answers});
       if (found) {
         row.plan = found->here ? *found->here : found->planned.plan;
         row.notes = found->planned.plan.warnings;
         row.error = found->fails_here;
         out.documents.back() = library_document(model, *found, asked);
-        out.documents.back()->fits = !row.error;
+        out.documents.back()->error.clear();  // the row has it
       } else {
         row.error = found.error();
       }
@@ -184,34 +184,47 @@ Result<plan::Solution> solve_question(const OpenedModel& model, const Options& o
     return Error(ErrorCode::kInvalidArgument, fmt::format("solve plans inference with best; {} has no part in that", options.compat.empty() ? "--for training" : "--compat"));
   TRY(const PlanInputs base, plan_inputs(model, options));
   constexpr int64_t kMiB = int64_t{1} << 20;
-  const auto plan_of = [&](const PlanInputs& inputs) -> Result<plan::Plan> {
-    TRY(plan::PlanRequest request, plan_request(model, inputs, options));
-    request.strategy = "best";
-    request.effort = std::min<int64_t>(request.effort, 50000);
-    request.with_change = nullptr;  // a refusal is an answer here
-    return plan::make_plan(request);
+  // A planner from what makes the inputs of a value. Its refusals propose changes of the options at that value.
+  using InputsAt = std::function<Result<PlanInputs>(int64_t value, Options& options)>;
+  const auto planner = [&](const InputsAt& inputs_at) {
+    const auto with_request = [&model, &options, inputs_at](int64_t value, auto&& use) -> decltype(use(std::declval<plan::PlanRequest&>())) {
+      Options changed = options;
+      TRY(const PlanInputs inputs, inputs_at(value, changed));
+      TRY(plan::PlanRequest request, plan_request(model, inputs, changed));
+      request.strategy = "best";
+      request.effort = std::min<int64_t>(request.effort, 50000);
+      return use(request);
+    };
+    plan::Planner out;
+    out.exists = [with_request](int64_t value) { return with_request(value, [](plan::PlanRequest& r) { return plan::plan_exists(r); }); };
+    out.plan = [with_request](int64_t value, plan::Explain explain) {
+      return with_request(value, [explain](plan::PlanRequest& r) {
+        r.explain = explain;
+        return plan::make_plan(r);
+      });
+    };
+    return out;
   };
-  const auto with_options = [&](const Options& changed) -> Result<plan::Plan> {
+  const auto reshaped = [&](const Options& changed) -> Result<PlanInputs> {
     PlanInputs inputs = base;
     TRY(inputs.shape, run_shape(model, changed));
     inputs.units = model_units(model, inputs.shape, options.target == "transformers");
-    return plan_of(inputs);
+    return inputs;
   };
   const std::vector<size_t> accelerators = base.machine.accelerators();
-  Options changed = options;
   switch (question) {
     case plan::Question::kMaxCtx: {
       const int64_t longest = model.spec().max_position > 0 ? model.spec().max_position : int64_t{1} << 20;
-      return plan::solve(question, 1, longest, 1, [&](int64_t value) {
-        changed.ctx_size = value;
-        return with_options(changed);
-      });
+      return plan::solve(question, 1, longest, 1, planner([&](int64_t value, Options& o) {
+        o.ctx_size = value;
+        return reshaped(o);
+      }));
     }
     case plan::Question::kMaxBatch:
-      return plan::solve(question, 1, 4096, 1, [&](int64_t value) {
-        changed.batch = value;
-        return with_options(changed);
-      });
+      return plan::solve(question, 1, 4096, 1, planner([&](int64_t value, Options& o) {
+        o.batch = value;
+        return reshaped(o);
+      }));
     case plan::Question::kMinVram: {
       if (accelerators.empty()) return Error(ErrorCode::kInvalidArgument, "solve min-vram: the machine has no accelerator", {"--emulate 2x1GiB says how many there are."});
       uint64_t all = 0, largest = 0;
@@ -222,7 +235,7 @@ Result<plan::Solution> solve_question(const OpenedModel& model, const Options& o
       uint64_t overhead = 0;
       for (const size_t d : accelerators) overhead = std::max(overhead, base.machine.devices[d].overhead_bytes + (uint64_t{1} << 28));
       const auto most = static_cast<int64_t>((all + largest + overhead + all / 50) / kMiB + 2) * kMiB;
-      return plan::solve(question, kMiB, most, kMiB, [&](int64_t value) -> Result<plan::Plan> {
+      return plan::solve(question, kMiB, most, kMiB, planner([&](int64_t value, Options&) -> Result<PlanInputs> {
         PlanInputs inputs = base;
         machine::MemoryCaps caps;
         for (const size_t d : accelerators) {
@@ -237,21 +250,21 @@ Result<plan::Solution> solve_question(const OpenedModel& model, const Options& o
           TRY(margin, machine::parse_margin(options.margin));
         }
         TRY(inputs.budgets, machine::device_budgets(inputs.machine, caps, margin));
-        return plan_of(inputs);
-      });
+        return inputs;
+      }));
     }
     case plan::Question::kMinDevices:
       if (accelerators.empty()) return Error(ErrorCode::kInvalidArgument, "solve min-devices: the machine has no accelerator");
       // With --no-offload there is no plan without one.
-      return plan::solve(question, options.no_offload ? 1 : 0, static_cast<int64_t>(accelerators.size()), 1, [&](int64_t value) {
+      return plan::solve(question, options.no_offload ? 1 : 0, static_cast<int64_t>(accelerators.size()), 1, planner([&](int64_t value, Options&) -> Result<PlanInputs> {
         PlanInputs inputs = base;
         for (size_t k = static_cast<size_t>(value); k < accelerators.size(); ++k) {
           machine::DeviceBudget& b = inputs.budgets.devices[accelerators[k]];
           b.left_out = true;
           b.budget_bytes = b.overhead_bytes = b.margin_bytes = 0;
         }
-        return plan_of(inputs);
-      });
+        return inputs;
+      }));
   }
   return Error(ErrorCode::kInternal, "solve: unknown question");
 }

@@ -11,6 +11,7 @@
 #include "berth/base/strings.h"
 #include "berth/device/probe.h"
 #include "berth/engine/library_plan.h"
+#include "berth/engine/library_remedies.h"
 #include "berth/engine/plan_questions.h"
 #include "berth/engine/training.h"
 #include "berth/machine/machine.h"
@@ -179,7 +180,13 @@ Result<plan::PlanRequest> plan_request(const OpenedModel& model, const PlanInput
   request.strategy = o.device_map;
   TRY(request.pins, parse_pins(o));
   request.offload = !o.no_offload;
+  TRY_STATUS(positive("plan-effort", o.plan_effort, int64_t{1} << 40));
   request.effort = o.plan_effort;
+  if (!o.prefill_room.empty()) {
+    auto room = parse_size(o.prefill_room);
+    if (!room) return room.error().with_context("--prefill-room");
+    request.prefill_room_bytes = room->bytes;
+  }
   request.with_change = units_under(model, o, inputs.shape);
   if (o.target == "transformers") request.target = plan::Target::kTransformers;
   else if (o.target == "llama.cpp") request.target = plan::Target::kLlamaCpp;
@@ -197,13 +204,34 @@ namespace {
 
 constexpr uint64_t kMinorPart = 64;  // parts of a unit below 1/64 of it follow the rest
 
+// Modules of tables that are the same tensor as this unit's (a tied head's embedding), where the map has them elsewhere.
+std::vector<std::string> tied_tables(const sizing::UnitTable& units, const sizing::Unit& unit, const plan::DeviceMap& map) {
+  std::vector<std::string> out;
+  const plan::DeviceName* there = map.lookup(unit.path);
+  for (size_t u = static_cast<size_t>(units.chain_size); there != nullptr && u < units.units.size(); ++u) {
+    const sizing::Unit& table = units.units[u];
+    if (table.stored_with < 0 || &units.units[static_cast<size_t>(table.stored_with)] != &unit) continue;
+    for (const std::string& path : table.paths)
+      if (const plan::DeviceName* d = map.lookup(path); d != nullptr && !(*d == *there)) out.push_back(path);
+  }
+  return out;
+}
+
 // Berth places a unit as a whole (a head with the norm before it, attention with its norm). Where a map separates a
 // minor part from the rest, that part goes with the rest, and a note says so.
 void join_minor_parts(const OpenedModel& model, const sizing::UnitTable& units, plan::DeviceMap& map, std::vector<std::string>& notes) {
   std::vector<std::string> moved;
   for (const sizing::Unit& u : units.units) {
+    const auto tied = tied_tables(units, u, map);
+    for (const std::string& table : tied) {
+      map.entries[table] = *map.lookup(u.path);
+      notes.push_back(fmt::format("{} is the same tensor as {} and goes where the map has that, to {}", table, u.path, map.lookup(u.path)->text()));
+    }
     std::map<std::string, uint64_t> bytes;  // by module
-    for (const int32_t t : u.tensors) bytes[model.spec().tensors[static_cast<size_t>(t)].module] += model.storage[static_cast<size_t>(t)].bytes;
+    for (const int32_t t : u.tensors) {
+      const std::string& module = model.spec().tensors[static_cast<size_t>(t)].module;
+      bytes[std::find(tied.begin(), tied.end(), module) != tied.end() ? u.path : module] += model.storage[static_cast<size_t>(t)].bytes;
+    }
     std::map<plan::DeviceName, uint64_t> by_device;
     uint64_t total = 0;
     for (const auto& [module, n] : bytes)
@@ -236,6 +264,18 @@ Status plan_custom_map(const OpenedModel& model, const plan::PlanRequest& reques
   return {};
 }
 
+// The library's map, run by Berth. A refusal has no remedies.
+Status carry_out_library_map(const OpenedModel& model, const Options& o, PlannedModel& out) {
+  LibraryAsk ask;
+  ask.judge_only = true;
+  TRY(const LibraryPlan planned, plan_as_library(model, o, ask));
+  out.inputs = planned.planned.inputs;
+  out.inputs.units = model_units(model, out.inputs.shape, o.target == "transformers");
+  TRY(plan::PlanRequest request, plan_request(model, out.inputs, o));
+  request.explain = plan::Explain::kNothing;
+  return plan_custom_map(model, request, *planned.result.map, out);
+}
+
 // What a plan writes to the disk before it runs: said to people who plan.
 void note_offload(PlannedModel& planned, const Options& o) {
   const plan::DeviceUse* disk = planned.plan.device("disk");
@@ -245,32 +285,97 @@ void note_offload(PlannedModel& planned, const Options& o) {
       format_bytes(disk->weights_bytes), o.offload_folder.empty() ? "the folder of --offload-folder (none is given)" : quoted(o.offload_folder)));
 }
 
+// Modules that compute on the cpu while a prompt is read.
+struct HeldBack {
+  int64_t units = 0;
+  uint64_t bytes = 0;
+  double seconds = 0;       // of one chunk
+  uint64_t room_bytes = 0;  // on an accelerator, to bring over nearly all that has no KV cache; 0: nothing can be
+};
+
+HeldBack held_back(const PlannedModel& planned, int64_t flops_per_s) {
+  HeldBack out;
+  uint64_t workspace = UINT64_MAX;
+  for (const plan::DeviceUse& d : planned.plan.devices)
+    if (d.id != "cpu" && d.id != "disk" && d.weights_bytes > 0) workspace = std::min(workspace, d.workspace_bytes);
+  if (workspace == UINT64_MAX) return out;  // no accelerator is used
+  std::vector<std::pair<uint64_t, double>> rooms;
+  double movable = 0;
+  for (size_t u = 0; u < static_cast<size_t>(planned.inputs.units.chain_size); ++u) {
+    const sizing::Unit& unit = planned.inputs.units.units[u];
+    const plan::PlacedUnit& placed = planned.plan.units[u];
+    if (placed.device != "cpu" || placed.computed_on != "cpu" || placed.access_prefill != plan::Access::kCompute) continue;
+    const double seconds = static_cast<double>(unit.prefill_flops) / static_cast<double>(std::max<int64_t>(1, flops_per_s));
+    ++out.units;
+    out.bytes += placed.stored_bytes;
+    out.seconds += seconds;
+    if (unit.kv_bytes > 0 || unit.kv_source >= 0) continue;
+    movable += seconds;
+    rooms.emplace_back(2 * unit.grain_bytes + (unit.workspace_bytes > workspace ? unit.workspace_bytes - workspace : 0), seconds);
+  }
+  std::sort(rooms.begin(), rooms.end());
+  double covered = 0;
+  for (const auto& [room, seconds] : rooms) {
+    out.room_bytes = room;
+    covered += seconds;
+    if (covered >= 0.9 * movable) break;
+  }
+  return out;
+}
+
 }  // namespace
+
+Status note_prefill(const OpenedModel& model, const Options& o, PlannedModel& planned) {
+  constexpr double kWorthSaying = 2;     // times as fast
+  constexpr double kLeastSeconds = 0.5;  // of a chunk: below, nobody waits
+  const double now = planned.plan.estimate.prefill_tokens_per_s;
+  const auto cpu = planned.inputs.machine.cpu();
+  if (!cpu || now <= 0 || !o.compat.empty() || !o.plan.empty() || !o.prefill_room.empty() || o.purpose != "inference" || (o.device_map != "best" && o.device_map != "auto")) return {};
+  const HeldBack held = held_back(planned, planned.inputs.machine.devices[*cpu].flops_per_s);
+  const double chunk_s = static_cast<double>(planned.plan.shape.prefill_chunk) / now;
+  if (held.units == 0 || chunk_s < kLeastSeconds || held.seconds < chunk_s * (1 - 1 / kWorthSaying)) return {};
+  std::string text = fmt::format("Reading a prompt computes {} module{} ({}) on the cpu, which takes most of the {:.3g} s for {} tokens.", held.units, held.units == 1 ? "" : "s",
+                                 format_bytes(held.bytes), chunk_s, planned.plan.shape.prefill_chunk);
+  if (held.room_bytes > 0) {
+    Options with_room = o;
+    constexpr uint64_t kMiB = uint64_t{1} << 20;
+    with_room.prefill_room = fmt::format("{}MiB", (held.room_bytes + kMiB - 1) / kMiB);
+    TRY(plan::PlanRequest request, plan_request(model, planned.inputs, with_room));
+    request.effort = std::min<int64_t>(request.effort, 50000);
+    request.explain = plan::Explain::kNothing;
+    const auto roomy = plan::make_plan(request);
+    if (!roomy && roomy.error().code != ErrorCode::kDoesNotFit) return roomy.error();
+    if (roomy && roomy->estimate.prefill_tokens_per_s >= kWorthSaying * now)
+      text += fmt::format(" With --prefill-room {} they can be brought to accelerators: about {:.3g} tokens/s prefilling instead of {:.3g}, {:.3g} decoding instead of {:.3g}.",
+                          with_room.prefill_room, roomy->estimate.prefill_tokens_per_s, now, roomy->estimate.decode_tokens_per_s, planned.plan.estimate.decode_tokens_per_s);
+  }
+  planned.plan.warnings.push_back(std::move(text));
+  return {};
+}
 
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& o) {
   if (o.purpose == "training" && o.compat.empty()) return plan_for_training(model, o);
   if (o.purpose != "inference" && o.purpose != "training") return Error(ErrorCode::kInvalidArgument, fmt::format("--for must be inference or training, not {}", quoted(o.purpose)));
   PlannedModel out;
-  std::optional<plan::DeviceMap> library_map;
-  if (!o.compat.empty()) {  // the library's map, carried out by Berth
+  if (!o.compat.empty()) {
     if (!o.plan.empty()) {
       TRY(const plan::PlanDocument document, read_plan_file(o.plan));
       if (document.checkpoint != model.checkpoint->fingerprint() && !o.replan)
         return Error(ErrorCode::kInvalidArgument, fmt::format("plan {} is for another checkpoint: it records {}, here is {}", quoted(o.plan), quoted(document.checkpoint), quoted(model.checkpoint->fingerprint())),
                      {"--replan plans anew with the recorded options."});
     }
-    TRY(const LibraryPlan planned, plan_as_library(model, o));
-    library_map = *planned.result.map;
-    out.inputs = planned.planned.inputs;
-    out.inputs.units = model_units(model, out.inputs.shape, o.target == "transformers");
-  } else {
-    TRY(out.inputs, plan_inputs(model, o));
+    auto carried_out = carry_out_library_map(model, o, out);
+    if (carried_out) return out;
+    Error refused = carried_out.error();
+    if (refused.code == ErrorCode::kDoesNotFit)
+      explain_run_failure(model, o, out, [&](const Options& changed) {
+        PlannedModel ignored;
+        return carry_out_library_map(model, changed, ignored).has_value();
+      }, refused);
+    return refused;
   }
+  TRY(out.inputs, plan_inputs(model, o));
   TRY(const plan::PlanRequest request, plan_request(model, out.inputs, o));
-  if (library_map) {
-    TRY_STATUS(plan_custom_map(model, request, *library_map, out));
-    return out;
-  }
   if (!o.plan.empty()) {
     TRY(const plan::PlanDocument document, read_plan_file(o.plan));
     auto adopted = plan::adopt_plan(document, request.assign, model.checkpoint->fingerprint());

@@ -34,6 +34,10 @@ struct PlannedModel {
 // Errors: kInvalidArgument naming the option.
 Result<PlanInputs> plan_inputs(const OpenedModel& model, const Options& options);
 
+// Where a prompt is read slowly because nothing that is off the accelerators can be brought to them, says so in the
+// plan's warnings, with what --prefill-room would change (planned before it is said).
+Status note_prefill(const OpenedModel& model, const Options& options, PlannedModel& planned);
+
 // With options.plan, the recorded plan, if it is for this checkpoint and machine (give the options that with_recorded_options
 // made). Errors: kDoesNotFit, kInvalidArgument, kNotAvailable ("unsupported": options of a later version).
 Result<PlannedModel> plan_model(const OpenedModel& model, const Options& options);

@@ -48,6 +48,7 @@ plan::PlanRequest training_request(const PlanInputs& inputs, std::string strateg
   request.target = request.assign.target = plan::Target::kTransformers;
   request.stream = false;
   request.offload = inputs.machine.accelerators().empty();
+  request.may_let_out = false;
   return request;
 }
 

@@ -181,6 +181,12 @@ Status Model::State::resolve() {
   const sizing::UnitTable& table = *parts.units;
   CHECK(parts.plan->units.size() == table.units.size());
   const sizing::RunShape& shape = parts.plan->shape;
+  const auto is_accelerator = [&](size_t d) { return devices[d].device->kind() != machine::DeviceKind::kCpu; };
+  std::optional<size_t> visited;  // before any was, the first one
+  for (size_t u = 0; u < static_cast<size_t>(table.chain_size) && !visited; ++u) {
+    TRY(const size_t d, device_state(parts.plan->units[u].computed_on));
+    if (is_accelerator(d)) visited = d;
+  }
   std::vector<uint64_t> workspace;
   for (size_t u = 0; u < table.units.size(); ++u) {
     const sizing::Unit& unit = table.units[u];
@@ -192,9 +198,10 @@ Status Model::State::resolve() {
     workspace.resize(devices.size(), 0);
     workspace[on] = std::max(workspace[on], unit.workspace_bytes);
     if (!is_table) {
-      // For a prompt, what computes where it is stored may go to the device before it (plan/prefill.h).
+      // For a prompt, what computes where it is stored may go to the accelerator visited last (plan/prefill.h).
       const bool goes = placed.access_prefill == plan::Access::kStream && placed.device == placed.computed_on;
-      const size_t on_prefill = goes && !steps.empty() ? steps.back().on[kPrefill] : on;
+      const size_t on_prefill = goes && visited ? *visited : on;
+      if (is_accelerator(on_prefill)) visited = on_prefill;
       workspace[on_prefill] = std::max(workspace[on_prefill], unit.workspace_bytes);
       TRY_STATUS(add_steps(u, {on, on_prefill}));
     } else {

@@ -113,6 +113,9 @@ void CostModel::add_choices(const Rules& rules) {
     for (int c = 0; c < device_count(); ++c) {
       const Device& d = device(c);
       if (!d.usable || d.kind == machine::DeviceKind::kDisk) continue;
+      const Unit& unit = units_[static_cast<size_t>(i)];
+      if (rules.kv_on_accelerators && accelerators && !pinned && !d.accelerator && (unit.kv > 0 || unit.kv_source >= 0))
+        continue;
       const auto add = [&](int memory) {
         Choice choice;
         choice.place = {static_cast<int16_t>(c), static_cast<int16_t>(memory)};

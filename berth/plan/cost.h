@@ -38,6 +38,9 @@ struct Rules {
   Target target = Target::kBerth;
   bool offload = true;  // false: nothing may leave the accelerators
   bool stream = true;   // whether units may be brought over for each use
+  // Units with a KV cache compute on accelerators, where there are any: what is away then has none, and can be brought
+  // over for a prompt.
+  bool kv_on_accelerators = false;
 };
 
 // Where one chain unit lives.

@@ -154,6 +154,7 @@ void fields(Archive& a, PlanDocument& d) {
   a("strategy", d.plan.strategy);
   a.nullable("compat", d.compat);
   a.derived("fits", d.fits);
+  a.said("error", d.error);
   a.said("library_error", d.library_error);
   a("device_map", d.device_map);
   a.budgets(d.budgets, d.plan.devices);

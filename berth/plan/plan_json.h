@@ -33,6 +33,7 @@ struct PlanDocument {
   std::string compat;         // library whose planner was followed; empty: none
   bool fits = true;           // false: a row of `compare` whose map does not work on this machine
   std::string budgets;        // JSON object text; empty: those of the plan's devices
+  std::string error;          // JSON object text: why a library's map does not work here; empty: it does
   std::string library_error;  // JSON object text: the library refuses its own map; empty: it does not
   DeviceMap device_map;
   Plan plan;

@@ -19,6 +19,9 @@ PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units,
                          bool stream, std::vector<DeviceUse>& use) {
   PrefillPlan out;
   int before = -1;
+  int visited = -1;  // the accelerator that ran last; before any did, the first one
+  for (const Place& place : placement.units)
+    if (visited < 0 && model.device(place.compute).accelerator) visited = place.compute;
   for (int i = 0; i < model.unit_count(); ++i) {
     const sizing::Unit& unit = units.units[static_cast<size_t>(i)];
     const Place place = placement.units[static_cast<size_t>(i)];
@@ -37,18 +40,19 @@ PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units,
                       memory.kind == machine::DeviceKind::kDisk ? std::min(link, memory.read) : link);
     };
     if (access == Access::kStream) time += brought(on);
-    const bool away = !model.device(place.compute).accelerator && unit.kv_bytes == 0 && unit.kv_source < 0;
-    if (stream && away && before >= 0 && model.device(before).accelerator) {
-      DeviceUse& there = use[static_cast<size_t>(before)];
+    const bool away = !model.device(place.compute).accelerator && place.memory == place.compute && unit.kv_bytes == 0 &&
+                      unit.kv_source < 0;
+    if (stream && away && visited >= 0) {
+      DeviceUse& there = use[static_cast<size_t>(visited)];
       const uint64_t staging = std::max(there.staging_bytes, 2 * unit.grain_bytes);
       const uint64_t workspace = std::max(there.workspace_bytes, unit.workspace_bytes);
       const uint64_t more = staging - there.staging_bytes + workspace - there.workspace_bytes;
       // The activations come back to the cpu's next unit by its own way, counted there.
-      const int64_t there_ps = chunk_ps(model, unit, before, weights) + brought(before);
+      const int64_t there_ps = chunk_ps(model, unit, visited, weights) + brought(visited) + way(visited);
       if (there_ps < time && more <= there.free_bytes()) {
         there.staging_bytes = staging;
         there.workspace_bytes = workspace;
-        on = before;
+        on = visited;
         access = Access::kStream;
         time = there_ps;
       }
@@ -57,6 +61,7 @@ PrefillPlan plan_prefill(const CostModel& model, const sizing::UnitTable& units,
     out.access.push_back(access);
     out.computed_on.push_back(on);
     before = on;
+    if (model.device(on).accelerator) visited = on;
   }
   if (before >= 0) out.time_ps += model.host_way_ps(before, model.logits_bytes());
   return out;

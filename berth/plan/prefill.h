@@ -1,8 +1,10 @@
 // plan/prefill.h — how each unit is used while a prompt is read, and how fast that is.
 //
 // Memories are fixed by then. A unit that computes on the cpu is, for a whole chunk, often faster brought to the
-// accelerator that ran before it: arithmetic counts then, not one read. It is, if it keeps no KV cache, and if staging
-// and workspace fit in what is free there (planner.md 2).
+// accelerator that ran last before it (the first one, where none did): arithmetic counts then, not one read. It is, if
+// it keeps no KV cache, and if staging and workspace fit in what is free there (planner.md 2).
+//
+// model/resolve.cc follows the same rule when it runs such a plan.
 #pragma once
 
 #include <cstdint>

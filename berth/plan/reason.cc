@@ -26,6 +26,8 @@ class Reasons {
       if (u.touched_bytes < u.stored_bytes)
         return fmt::format("leaves the accelerators first: one step reads {} of its {}", format_bytes(u.touched_bytes),
                            format_bytes(u.stored_bytes));
+      if (!any_accelerator_holds(i))
+        return "no accelerator has room for it with its workspace and KV cache, even when empty";
       return "the accelerators are full, and with it here a step takes least";
     }
     const int before = i > 0 ? p_.units[static_cast<size_t>(i - 1)].compute : -1;
@@ -53,6 +55,14 @@ class Reasons {
  private:
   bool pinned(int u) const {
     return static_cast<size_t>(u) < rules_.pins.size() && rules_.pins[static_cast<size_t>(u)].has_value();
+  }
+  bool any_accelerator_holds(int i) const {
+    const CostModel::Unit& u = m_.unit(i);
+    for (int d = 0; d < m_.device_count(); ++d)
+      if (m_.device(d).usable && m_.device(d).accelerator &&
+          m_.unit_weights(i, d) + u.kv + u.workspace <= m_.device(d).budget)
+        return true;
+    return false;
   }
   std::string name(int d) const {
     const std::string& n = r_.budgets[static_cast<size_t>(d)].map_name;

@@ -43,7 +43,7 @@ class Remedies {
     base_.units = request.assign.units;
     base_.machine = request.assign.machine;
     base_.shape = request.assign.shape;
-    base_.budgets.assign(request.assign.budgets.begin(), request.assign.budgets.end());
+    base_.budgets = searched_budgets(request);
     base_.rules = rules;
     base_bytes_ = bytes_of(*base_.units);
   }
@@ -158,6 +158,7 @@ class Remedies {
   void let_out() {
     Setting s = base_;
     s.rules.offload = true;
+    if (!r_.may_let_out) return;
     const auto& devices = base_.machine->devices;
     const auto use = [&](std::optional<size_t> d) {
       if (!d || !s.budgets[*d].left_out || !devices[*d].memory_known || devices[*d].memory_bytes == 0) return false;
@@ -165,6 +166,11 @@ class Remedies {
       set_budget(s.budgets[*d], devices[*d].memory_bytes);
       return true;
     };
+    if (r_.prefill_room_bytes > 0) {
+      Setting filled = base_;
+      filled.budgets.assign(r_.assign.budgets.begin(), r_.assign.budgets.end());
+      if (fits(filled)) note("no room kept for prompts", 0, "without --prefill-room");
+    }
     if (!base_.rules.offload && fits(s)) return note("host memory used as well", 0, "without --no-offload");
     const auto cpu = base_.machine->cpu();
     if (use(cpu) && fits(s))
@@ -227,8 +233,12 @@ class Remedies {
     std::optional<size_t> largest;
     for (const size_t d : used_accelerators())
       if (!largest || base_.budgets[d].budget_bytes > base_.budgets[*largest].budget_bytes) largest = d;
-    for (const std::optional<size_t> d : {largest, base_.machine->cpu()}) {
-      if (!d || base_.budgets[*d].left_out) continue;
+    // Where something is pinned, more elsewhere may not help.
+    std::vector<std::optional<size_t>> which = {largest, base_.machine->cpu()};
+    for (const auto& pin : base_.rules.pins)
+      if (pin && std::find(which.begin(), which.end(), pin) == which.end()) which.push_back(pin);
+    for (const std::optional<size_t> d : which) {
+      if (!d || base_.budgets[*d].left_out || base_.machine->devices[*d].kind == machine::DeviceKind::kDisk) continue;
       const auto more = missing_on(*d);
       if (!more) continue;
       const uint64_t needed = base_.budgets[*d].budget_bytes + *more;
@@ -363,12 +373,13 @@ class Refusal {
       : r_(request), rules_(rules), m_(model), search_(search), remedies_(request, rules) {}
 
   Error make() {
-    if (!r_.explain_refusal) return {ErrorCode::kDoesNotFit, "no placement fits"};
+    if (r_.explain == Explain::kNothing) return {ErrorCode::kDoesNotFit, "no placement fits"};
     Shortage s = search_.proof == Proof::kUnit     ? of_unit()
                  : search_.proof == Proof::kVolume ? of_volume()
                                                    : of_search();
     s.proof = search_.proof;
-    const std::vector<Remedy> remedies = remedies_.find();
+    const bool mended = r_.explain == Explain::kRemedies;
+    const std::vector<Remedy> remedies = mended ? remedies_.find() : std::vector<Remedy>{};
     const uint64_t missing = s.needed > s.available ? s.needed - s.available : 0;
     JsonWriter details;
     details.begin_object()
@@ -380,7 +391,7 @@ class Refusal {
         .member("proof", proof_name(s.proof));
     write_remedies(details, remedies);
     details.end_object();
-    Error e(ErrorCode::kDoesNotFit, text(s, missing), hints_of(remedies));
+    Error e(ErrorCode::kDoesNotFit, text(s, missing), mended ? hints_of(remedies) : std::vector<std::string>{});
     e.details_json = details.take();
     return e;
   }
@@ -399,6 +410,9 @@ class Refusal {
                                           format_bytes(s.available), format_bytes(missing));
     switch (s.proof) {
       case Proof::kUnit:
+        if (s.device.empty())
+          return fmt::format("{} has no place: no device may hold or compute it ({} needed)", quoted(s.module),
+                             format_bytes(s.needed));
         return fmt::format("{} with its KV cache and workspace fits on no device; nearest is device {}: {}",
                            quoted(s.module), s.device, sizes);
       case Proof::kVolume:
@@ -427,7 +441,7 @@ class Refusal {
     int64_t least = INT64_MAX;
     for (int d = 0; d < m_.device_count(); ++d) {
       const CostModel::Device& device = m_.device(d);
-      if (!is_choice(d) || (device.kind == machine::DeviceKind::kDisk && !table)) continue;
+      if (!is_choice(d) || !is_choice_of(u, d) || (device.kind == machine::DeviceKind::kDisk && !table)) continue;
       int64_t needed = m_.unit_weights(u, d);
       if (!table) {
         const CostModel::Unit& c = m_.unit(u);
@@ -435,13 +449,31 @@ class Refusal {
       } else if (m_.gatherer(d) == d) {
         needed += m_.table(u - m_.unit_count()).workspace;
       }
-      if (needed - device.budget >= least) continue;
-      least = needed - device.budget;
-      s.device = name(d);
+      int at = d;
+      if (const int g = table ? m_.gatherer(d) : d; g >= 0 && g != d) {  // its rows are gathered by another device
+        at = g;
+        needed = m_.table(u - m_.unit_count()).workspace;
+      }
+      const int64_t budget = m_.device(at).budget;
+      if (needed - budget >= least) continue;
+      least = needed - budget;
+      s.device = name(at);
       s.needed = static_cast<uint64_t>(needed);
-      s.available = static_cast<uint64_t>(device.budget);
+      s.available = static_cast<uint64_t>(budget);
     }
+    if (s.device.empty()) s.needed = unit(u).stored_bytes + unit(u).kv_bytes + unit(u).workspace_bytes;
     return s;
+  }
+
+  // Whether a unit or table may be kept or computed on a device: a pin leaves it one.
+  bool is_choice_of(int u, int d) const {
+    if (u >= m_.unit_count()) {
+      const auto& choices = m_.table_choices(u - m_.unit_count());
+      return std::find(choices.begin(), choices.end(), static_cast<int16_t>(d)) != choices.end();
+    }
+    const auto& choices = m_.choices(u);
+    return std::any_of(choices.begin(), choices.end(),
+                       [&](const Choice& c) { return c.place.memory == d || c.place.compute == d; });
   }
 
   std::string largest() const {

@@ -20,8 +20,9 @@ namespace berth::plan {
 namespace {
 
 constexpr std::string_view kStrategies[] = {"best", "auto", "balanced", "balanced_low_0", "sequential"};
-constexpr int64_t kBoundEffort = 20000;   // for the certificate of other strategies
-constexpr int64_t kScatterNodes = 50000;  // outside one run per accelerator: a tenth of a second
+constexpr int64_t kBoundEffort = 20000;                      // for the certificate of other strategies
+constexpr int64_t kQuickEffort = 20000, kQuickNodes = 2000;  // where any plan will do
+constexpr int64_t kScatterNodes = 50000;                     // outside one run per accelerator: a tenth of a second
 
 bool is_under(std::string_view path, std::string_view ancestor) {
   return ancestor.empty() || path == ancestor || (path.starts_with(ancestor) && path[ancestor.size()] == '.');
@@ -135,7 +136,8 @@ Status known_strategy(const std::string& name) {
   const std::vector<std::string> names(std::begin(kStrategies), std::end(kStrategies));
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("there is no strategy {}{}", quoted(name), did_you_mean(name, names)),
-               {"Strategies are " + join(names, ", ") + "."});
+               {"Strategies are " + join(names, ", ") + ".",
+                "A device (0, cuda:0, cpu), a map as inline JSON or a *.json file are taken as well."});
 }
 
 // The placement of a strategy other than `best`; nothing where it has none.
@@ -156,6 +158,14 @@ BestResult searched(const PlanRequest& request, const CostModel& model, int64_t 
 
 std::span<const std::string_view> strategy_names() { return kStrategies; }
 
+std::vector<machine::DeviceBudget> searched_budgets(const PlanRequest& request) {
+  std::vector<machine::DeviceBudget> out(request.assign.budgets.begin(), request.assign.budgets.end());
+  for (size_t d = 0; d < out.size(); ++d)
+    if (request.assign.machine->devices[d].is_accelerator() && !out[d].left_out)
+      out[d].margin_bytes += std::min(request.prefill_room_bytes, machine::kMaxMemoryBytes);
+  return out;
+}
+
 Result<Rules> rules_of(const PlanRequest& request) {
   Rules rules;
   TRY(rules.pins, resolve_pins(request));
@@ -170,13 +180,18 @@ Result<Plan> make_plan(const PlanRequest& request) {
   TRY_STATUS(known_strategy(request.strategy));
   if (request.assign.units->chain_size < 1)
     return Error(ErrorCode::kInvalidArgument, "planning: the model has no unit that computes anything");
-  TRY(const Rules rules, rules_of(request));
+  TRY(Rules rules, rules_of(request));
   PlanRequest named = request;
   named.assign.strategy = request.strategy == "auto" ? "best" : request.strategy;
   named.assign.stream = request.stream;
   named.assign.target = request.target;
-  const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, request.assign.budgets,
-                                          request.assign.shape, rules);
+  const auto model_under = [&] {
+    return CostModel::make(*request.assign.units, *request.assign.machine, searched_budgets(request),
+                           request.assign.shape, rules);
+  };
+  // Room for prompts is of use to what has no KV cache: the rest stays on accelerators, if it can.
+  rules.kv_on_accelerators = request.prefill_room_bytes > 0 && request.stream;
+  CostModel model = model_under();
   std::vector<std::string> warnings;
   std::optional<Placement> placement;
   if (named.assign.strategy != "best") {
@@ -188,7 +203,14 @@ Result<Plan> make_plan(const PlanRequest& request) {
     }
   }
   const bool best = !placement.has_value();
-  const BestResult search = searched(request, model, best ? request.effort : std::min(request.effort, kBoundEffort));
+  const int64_t effort = best ? request.effort : std::min(request.effort, kBoundEffort);
+  BestResult search =
+      rules.kv_on_accelerators ? find_best(model, effort, kScatterNodes) : searched(request, model, effort);
+  if (best && !search.placement && rules.kv_on_accelerators) {
+    rules.kv_on_accelerators = false;
+    model = model_under();
+    search = find_best(model, effort, kScatterNodes);
+  }
   if (best) {
     if (!search.placement) return refusal(named, rules, model, search);
     placement = search.placement;
@@ -206,6 +228,16 @@ Result<Plan> make_plan(const PlanRequest& request) {
         search.labels, 100.0 * plan.certificate->gap_s / std::max(plan.certificate->value_s, 1e-30)));
   plan.warnings = std::move(warnings);
   return plan;
+}
+
+Result<bool> plan_exists(const PlanRequest& request) {
+  if (request.assign.units->chain_size < 1)
+    return Error(ErrorCode::kInvalidArgument, "planning: the model has no unit that computes anything");
+  TRY(const Rules rules, rules_of(request));
+  const CostModel model = CostModel::make(*request.assign.units, *request.assign.machine, searched_budgets(request),
+                                          request.assign.shape, rules);
+  return finds_placement(model, kQuickEffort, kQuickNodes) ||
+         find_best(model, request.effort, kScatterNodes).placement.has_value();
 }
 
 Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
@@ -255,7 +287,7 @@ Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map) {
     assignments.push_back({*device, computes, access, "the map says so"});
   }
   auto plan = assign(named.assign, assignments);
-  if (plan || plan.error().code != ErrorCode::kDoesNotFit) return plan;
+  if (plan || plan.error().code != ErrorCode::kDoesNotFit || request.explain != Explain::kRemedies) return plan;
   TRY(const Rules rules, rules_of(request));
   return with_remedies(request, rules, assignments, std::move(plan).error());
 }

@@ -44,6 +44,9 @@ struct ChangedUnits {
 // The units of the same model under a change; nothing where the change is not possible or changes nothing.
 using UnitsUnder = std::function<std::optional<ChangedUnits>(const Change&)>;
 
+// What a refusal says beyond "no": nothing (quick), which device lacks how much, and what would mend it.
+enum class Explain { kNothing, kShortage, kRemedies };
+
 // Searches made before, by effort: for requests that differ in nothing but the strategy.
 using SearchMemo = std::map<int64_t, BestResult>;
 
@@ -53,12 +56,15 @@ struct PlanRequest {
   std::vector<Pin> pins;
   TablePlacement tables = TablePlacement::kAuto;
   Target target = Target::kBerth;
-  bool offload = true;          // false: nothing may leave the accelerators (--no-offload)
-  bool stream = true;           // whether units may be streamed to where they compute
-  int64_t effort = 1000000;     // labels (--plan-effort)
-  UnitsUnder with_change;       // for remedies; may be empty
-  bool explain_refusal = true;  // false: only whether there is a plan is asked; a refusal says no more and is quick
-  SearchMemo* memo = nullptr;   // where given: looked into, added to
+  bool offload = true;       // false: nothing may leave the accelerators (--no-offload)
+  bool stream = true;        // whether units may be streamed to where they compute
+  int64_t effort = 1000000;  // labels (--plan-effort)
+  // Left free on every accelerator, so that what is off it can be brought over for a prompt (--prefill-room).
+  uint64_t prefill_room_bytes = 0;
+  UnitsUnder with_change;  // for remedies; may be empty
+  Explain explain = Explain::kRemedies;
+  bool may_let_out = true;     // whether a remedy may be host memory or the disk where they are not used
+  SearchMemo* memo = nullptr;  // where given: looked into, added to
 };
 
 std::span<const std::string_view> strategy_names();
@@ -67,10 +73,17 @@ std::span<const std::string_view> strategy_names();
 // unknown device), kDoesNotFit with details_json as in contract.md 4.
 Result<Plan> make_plan(const PlanRequest& request);
 
+// Whether `best` finds a plan: as make_plan answers, but quick where it does, since any plan will do. Errors: as there,
+// but for kDoesNotFit.
+Result<bool> plan_exists(const PlanRequest& request);
+
 // A map of the user's own: every unit on the device that the most specific entry above it names. Errors:
 // kInvalidArgument (entries that match nothing, units without a device, units whose modules the map separates),
 // kDoesNotFit.
 Result<Plan> plan_from_map(const PlanRequest& request, const DeviceMap& map);
+
+// The budgets that a search may fill: without the room kept for prompts.
+std::vector<machine::DeviceBudget> searched_budgets(const PlanRequest& request);
 
 // Pins, tables, target and options as the rules of a cost model. Errors as make_plan's for pins.
 Result<Rules> rules_of(const PlanRequest& request);

@@ -209,7 +209,7 @@ TEST(Refusal, HasTwoWaysOutOnEveryKindOfMachine) {
     EXPECT_GE(document.root()["remedies"].size(), 2u) << plan.error().details_json;
     EXPECT_GE(plan.error().hints.size(), 2u);
     PlanRequest quick = request_for(c);
-    quick.explain_refusal = false;
+    quick.explain = Explain::kNothing;
     EXPECT_EQ(make_plan(quick).error().code, ErrorCode::kDoesNotFit);
   }
 }

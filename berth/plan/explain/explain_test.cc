@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "berth/base/strings.h"
 #include "berth/plan/explain/compare.h"
 #include "berth/plan/explain/diff.h"
 #include "berth/plan/explain/solve.h"
+#include "berth/plan/explain/svg.h"
 #include "berth/plan/plan_json.h"
 #include "berth/plan/strategies/random_case.h"
 #include "berth/plan/strategy.h"
@@ -53,6 +55,59 @@ TEST(PlanPicture, ShowsEveryDeviceUsedAndEveryLayer) {
       EXPECT_EQ(std::count_if(line.begin() + 14, line.end(), [](char c) { return c == '0' || c == '1' || c == 'c'; }),
                 32)
           << line;
+}
+
+TEST(PlanDrawing, SixteenDevicesHaveColoursOfTheirOwn) {
+  Plan p;
+  for (int k = 0; k < 16; ++k) {
+    DeviceUse d;
+    d.id = std::to_string(k);
+    d.machine_id = "emu:" + d.id;
+    d.budget_bytes = 100;
+    d.weights_bytes = 50;
+    p.devices.push_back(d);
+  }
+  const std::string svg = plan_svg(p, "sixteen", 1000);
+  std::set<std::string> colours;
+  for (size_t at = svg.find("height=\"10.00\" fill=\""); at != std::string::npos;
+       at = svg.find("height=\"10.00\" fill=\"", at + 1))
+    colours.insert(svg.substr(at + 21, 7));
+  EXPECT_GE(colours.size(), 16u) << svg;
+}
+
+TEST(PlanDrawing, NumbersOfManyLayersDoNotOverlapAndNarrowOnesHaveNoBorder) {
+  for (const int layers : {5, 60, 61, 126, 400, 2000}) {
+    Plan p;
+    DeviceUse d;
+    d.id = d.machine_id = "0";
+    d.budget_bytes = 100;
+    d.weights_bytes = 50;
+    p.devices.push_back(d);
+    for (int l = 0; l < layers; ++l) {
+      PlacedUnit u;
+      u.layer = l;
+      u.path = "layers." + std::to_string(l);
+      u.device = u.computed_on = "0";
+      p.units.push_back(u);
+    }
+    const std::string svg = plan_svg(p, "", 1000);
+    // <text x="126" y="..." class="s" text-anchor="start">0</text>, all in one row.
+    int numbers = 0, before = -1000;
+    for (const std::string& line : split(svg, '\n')) {
+      const size_t end = line.find("</text>"), begin = line.rfind('>', end == std::string::npos ? 0 : end - 1);
+      if (!line.starts_with("<text x=\"") || end == std::string::npos || line.find("class=\"s\"") == std::string::npos)
+        continue;
+      const std::string content = line.substr(begin + 1, end - begin - 1);
+      if (content.find_first_not_of("0123456789") != std::string::npos) continue;
+      const int x = std::stoi(line.substr(9));
+      EXPECT_GE(x - before, 9 * static_cast<int>(content.size())) << layers << " layers: " << line;
+      before = x;
+      ++numbers;
+    }
+    EXPECT_GE(numbers, 1) << layers;
+    EXPECT_LE(numbers, 30) << layers;
+    EXPECT_EQ(svg.find("class=\"v\"") != std::string::npos, layers >= 400) << layers;
+  }
 }
 
 TEST(PlanPicture, EveryPartOfABarShows) {
@@ -174,6 +229,13 @@ TEST(Compare, MarksTheFastestAndKeepsWhatFails) {
   EXPECT_NE(text.find("nonsense"), std::string::npos);
 }
 
+// Whether there is a plan is answered as make_plan does.
+template <typename F>
+Planner planner_of(F plan) {
+  return {[plan](int64_t v) -> Result<bool> { return plan(v).has_value(); },
+          [plan](int64_t v, Explain) { return plan(v); }};
+}
+
 TEST(Solve, TheAnswerFitsAndOneStepBeyondDoesNot) {
   const auto with_batch = [](int64_t batch) {
     Case c = model_case(ModelShape{}, {16 * kGiB}, 2 * kGiB, 0);
@@ -181,7 +243,7 @@ TEST(Solve, TheAnswerFitsAndOneStepBeyondDoesNot) {
     c.shape.batch = batch;
     return make_plan(request_for(c));
   };
-  const auto s = solve(Question::kMaxBatch, 1, 4096, 1, with_batch);
+  const auto s = solve(Question::kMaxBatch, 1, 4096, 1, planner_of(with_batch));
   ASSERT_TRUE(s.has_value()) << s.error().message;
   EXPECT_GT(s->answer, 1);
   EXPECT_FALSE(s->at_limit);
@@ -195,18 +257,49 @@ TEST(Solve, TheAnswerFitsAndOneStepBeyondDoesNot) {
     const Case c = model_case(ModelShape{}, {bytes, bytes}, 2 * kGiB, 0);
     return make_plan(request_for(c));
   };
-  const auto v = solve(Question::kMinVram, mib, 32 * kGiB, mib, with_memory);
+  const auto v = solve(Question::kMinVram, mib, 32 * kGiB, mib, planner_of(with_memory));
   ASSERT_TRUE(v.has_value()) << v.error().message;
   EXPECT_TRUE(with_memory(v->answer).has_value());
   EXPECT_FALSE(with_memory(v->answer - mib).has_value());
   EXPECT_EQ(v->answer % mib, 0);
 
-  const auto all = solve(Question::kMaxCtx, 1, 10, 1, [&](int64_t) { return with_batch(1); });
+  const auto all = solve(Question::kMaxCtx, 1, 10, 1, planner_of([&](int64_t) { return with_batch(1); }));
   ASSERT_TRUE(all.has_value());
   EXPECT_TRUE(all->at_limit);
   EXPECT_EQ(all->answer, 10);
-  EXPECT_FALSE(solve(Question::kMinVram, mib, kGiB, mib, with_memory).has_value());
+  EXPECT_FALSE(solve(Question::kMinVram, mib, kGiB, mib, planner_of(with_memory)).has_value());
   EXPECT_FALSE(parse_question("max-context").has_value());
+}
+
+TEST(Solve, AsksOftenWhetherAndOnlyAtTheBorderWhy) {
+  Case c = model_case(ModelShape{}, {16 * kGiB}, 2 * kGiB, 0);
+  const auto plan = [&](int64_t v) -> Result<Plan> {
+    if (v > 1000) return Error(ErrorCode::kDoesNotFit, "over a thousand");
+    return make_plan(request_for(c));
+  };
+  int whether = 0, nothing = 0, why = 0, remedies = 0;
+  Planner planner{[&](int64_t v) -> Result<bool> { return ++whether, v <= 1000; },
+                  [&](int64_t v, Explain explain) {
+                    ++(explain == Explain::kNothing ? nothing : explain == Explain::kShortage ? why : remedies);
+                    return plan(v);
+                  }};
+  const auto s = solve(Question::kMaxBatch, 1, 1 << 20, 1, planner);
+  ASSERT_TRUE(s.has_value());
+  EXPECT_EQ(s->answer, 1000);
+  EXPECT_EQ(s->reason, "over a thousand");
+  EXPECT_TRUE(s->plan.has_value());
+  EXPECT_GT(whether, 10);
+  EXPECT_EQ(std::make_tuple(nothing, why, remedies), std::make_tuple(1, 1, 0));
+
+  // What the quick answer says too much, the plans correct.
+  planner.exists = [&](int64_t v) -> Result<bool> { return v <= 1300; };
+  EXPECT_EQ(solve(Question::kMaxBatch, 1, 1 << 20, 1, planner)->answer, 1000);
+  // Nothing fits: the refusal of the easiest value, with remedies.
+  EXPECT_EQ(remedies, 0);
+  const auto none = solve(Question::kMaxBatch, 1001, 2000, 1, planner);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().message, "over a thousand");
+  EXPECT_EQ(remedies, 1);
 }
 
 }  // namespace

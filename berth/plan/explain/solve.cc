@@ -35,7 +35,7 @@ Result<Question> parse_question(std::string_view text) {
                                                         did_you_mean(text, names), join(names, ", ")));
 }
 
-Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const PlanAt& plan) {
+Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const Planner& planner) {
   if (least < 0 || most < least || step < 1)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("solve {}: nothing lies between {} and {}", info(question).name, least, most));
@@ -43,47 +43,49 @@ Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t s
   // Steps from the easiest value: 0 is easiest, `last` hardest.
   const int64_t last = (most - least) / step;
   const auto value_of = [&](int64_t k) { return upwards ? least + k * step : least + (last - k) * step; };
+  // The hardest value that fits, -1 for none. Gallop, then halve: most answers are near neither end.
+  const auto hardest = [&](const auto& fits) -> Result<int64_t> {
+    int64_t good = -1, bad = last + 1;
+    for (int64_t reach = 1; bad - good > 1;) {
+      const int64_t k = bad > last ? std::min(good + reach, last) : good + (bad - good) / 2;
+      TRY(const bool ok, fits(value_of(k)));
+      (ok ? good : bad) = k;
+      if (ok && k > 0) reach *= 4;
+    }
+    return good;
+  };
+  const auto whether = [&](Result<Plan> made) -> Result<bool> {
+    if (!made && made.error().code != ErrorCode::kDoesNotFit) return made.error();
+    return made.has_value();
+  };
   Solution s;
   s.question = question;
   s.unit = std::string(info(question).unit);
-  std::optional<Error> refused;
-  const auto fits = [&](int64_t k) -> Result<bool> {
-    auto made = plan(value_of(k));
-    if (made) {
-      s.plan = *std::move(made);
-      s.answer = value_of(k);
-      return true;
+  TRY(int64_t good, hardest(planner.exists));
+  // The plan that proves it. A plan was found there by a quicker search than the one that makes it; should that one
+  // miss it, it alone decides.
+  if (good >= 0) {
+    auto made = planner.plan(value_of(good), Explain::kNothing);
+    if (!made && made.error().code == ErrorCode::kDoesNotFit) {
+      TRY(good, hardest([&](int64_t v) { return whether(planner.plan(v, Explain::kNothing)); }));
+      if (good >= 0) made = planner.plan(value_of(good), Explain::kNothing);
     }
-    if (made.error().code != ErrorCode::kDoesNotFit) return made.error();
-    refused = std::move(made).error();
-    return false;
-  };
-  TRY(const bool easiest, fits(0));
-  if (!easiest) return *refused;
-  int64_t good = 0, bad = last + 1;
-  // Gallop, then halve: most answers are near neither end.
-  for (int64_t reach = 1; bad - good > 1;) {
-    const int64_t k = bad > last ? std::min(good + reach, last) : good + (bad - good) / 2;
-    TRY(const bool ok, fits(k));
-    if (ok) {
-      good = k;
-      reach *= 4;
-      if (good == last) break;
-    } else {
-      bad = k;
+    if (good >= 0) {
+      TRY(s.plan, std::move(made));
     }
   }
+  s.answer = value_of(std::max<int64_t>(good, 0));
   s.at_limit = good == last;
   if (s.at_limit) return s;
-  // The plan and the refusal that prove it, at exactly these values.
-  TRY(const bool at, fits(good));
-  TRY(const bool beyond, fits(bad));
-  if (!at || beyond)
+  // The refusal that proves it, one step beyond; where nothing fits, with what would mend it.
+  auto beyond = planner.plan(value_of(good + 1), good < 0 ? Explain::kRemedies : Explain::kShortage);
+  if (beyond)
     return Error(ErrorCode::kInternal,
-                 fmt::format("solve {}: planning is not monotone at {}", info(question).name, value_of(good)));
-  s.answer = value_of(good);
-  s.reason = refused->message;
-  if (const auto details = JsonDocument::parse(refused->details_json.empty() ? "{}" : refused->details_json))
+                 fmt::format("solve {}: plans differ at {}", info(question).name, value_of(good + 1)));
+  if (good < 0 || beyond.error().code != ErrorCode::kDoesNotFit) return beyond.error();
+  const Error& refused = beyond.error();
+  s.reason = refused.message;
+  if (const auto details = JsonDocument::parse(refused.details_json.empty() ? "{}" : refused.details_json))
     if (const auto device = details->root()["device"].as_string()) s.device = std::string(*device);
   return s;
 }

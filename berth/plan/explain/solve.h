@@ -13,6 +13,7 @@
 #include "berth/base/json.h"
 #include "berth/base/result.h"
 #include "berth/plan/plan.h"
+#include "berth/plan/strategy.h"
 
 namespace berth::plan {
 
@@ -20,10 +21,12 @@ enum class Question { kMaxCtx, kMinVram, kMaxBatch, kMinDevices };
 std::string_view question_name(Question question);  // "max-ctx"
 Result<Question> parse_question(std::string_view text);
 
-// Plans with one quantity set: the context in tokens, one equal budget of every accelerator in bytes, the batch in
-// sequences, or how many of the accelerators (the first ones) may be used. kDoesNotFit means no; any other error ends
-// the search.
-using PlanAt = std::function<Result<Plan>(int64_t value)>;
+// Both set one quantity: the context in tokens, one equal budget of every accelerator in bytes, the batch in sequences,
+// or how many of the accelerators (the first ones) may be used. Errors other than kDoesNotFit end the search.
+struct Planner {
+  std::function<Result<bool>(int64_t value)> exists;                 // asked often
+  std::function<Result<Plan>(int64_t value, Explain explain)> plan;  // asked at the answer and one step beyond
+};
 
 struct Solution {
   Question question = Question::kMaxCtx;
@@ -36,8 +39,8 @@ struct Solution {
 };
 
 // `least` and `most` bound the answer; `step` is its grain (min-vram: 1 MiB). Errors: kDoesNotFit where nothing between
-// them fits, as the easiest value was refused.
-Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const PlanAt& plan);
+// them fits: the refusal of the easiest value, with remedies.
+Result<Solution> solve(Question question, int64_t least, int64_t most, int64_t step, const Planner& planner);
 
 std::string solution_text(const Solution& solution);
 void write_solution(const Solution& solution, JsonWriter& out);

@@ -17,8 +17,10 @@
 namespace berth::plan {
 namespace {
 
-constexpr std::string_view kAccelerators[] = {"#3b6fb6", "#2f9e77", "#8a63b8", "#c2683a",
-                                              "#4aa3c7", "#7c9a3e", "#b4547f", "#5a6b7b"};
+constexpr std::string_view kAccelerators[] = {
+    "#3b6fb6", "#2f9e77", "#8a63b8", "#c2683a", "#4aa3c7", "#7c9a3e", "#b4547f", "#5a6b7b",
+    // Darker, from the ninth on.
+    "#1d3f74", "#17604a", "#523579", "#7d3c16", "#1f6682", "#4c6122", "#762c4e", "#2c3640"};
 constexpr std::string_view kCpu = "#d9a441", kDisk = "#b8564c";
 
 constexpr std::string_view kGrey = "#8b939c", kInk = "#20262d";
@@ -81,7 +83,7 @@ class Svg {
                "<style>text{{font:13px "
                "system-ui,sans-serif;fill:#20262d}}.t{{font-weight:600;font-size:15px}}.s{{font-size:11px;fill:#5c6670}"
                "}"
-               ".u{{stroke:#fff;stroke-width:1}}.u:hover{{stroke:#20262d;stroke-width:2}}</style>\n"
+               ".u{{stroke:#fff;stroke-width:1}}.u:hover,.v:hover{{stroke:#20262d;stroke-width:2}}</style>\n"
                "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
                width_, y_ + 10) +
            body_ + "</svg>\n";
@@ -181,19 +183,21 @@ class Svg {
     const int from = kLeft + kNames, room = width_ - from - kLeft;
     if (count > 0) {
       const double w = std::min(24.0, static_cast<double>(room) / count);
-      for (int32_t l = 0; l<count; l += count> 60 ? 10 : 5)
-        text(from + static_cast<int>(w * l), y_ + 8, std::to_string(l), "s");
+      const char* cell = w < 4 ? "v" : "u";  // too narrow for a border
+      int32_t step = 5;                      // numbers far enough apart to be read
+      for (bool two = true; step * w < 36; two = !two) step *= two ? 2 : 5;
+      for (int32_t l = 0; l < count; l += step) text(from + static_cast<int>(w * l), y_ + 8, std::to_string(l), "s");
       y_ += 14;
       for (size_t row = 0; row < rows.size(); ++row) {
         if (!rows[row]) continue;
         text(kLeft, y_ + 15, kRows[row]);
         for (const PlacedUnit& u : p_.units) {
           if (u.layer < 0 || row_of(u) != static_cast<int>(row)) continue;
-          box(from + w * u.layer, y_, w, 20, color_of(p_, u.device), tip_of(u), "u");
+          box(from + w * u.layer, y_, w, 20, color_of(p_, u.device), tip_of(u), cell);
           // Kept elsewhere, computed here: the computing device as a stripe.
           streams_ = streams_ || u.computed_on != u.device;
           if (u.computed_on != u.device)
-            box(from + w * u.layer, y_ + 15, w, 5, color_of(p_, u.computed_on), tip_of(u), "u");
+            box(from + w * u.layer, y_ + 15, w, 5, color_of(p_, u.computed_on), tip_of(u), cell);
         }
         y_ += 24;
       }
@@ -309,7 +313,7 @@ std::string plan_html(const Plan& plan, std::string_view title) {
       "border-bottom:1px solid "
       "#e3e7eb;font-size:13px;text-wrap:pretty}th{position:sticky;top:0;background:#f6f8fa}th.n,.n{text-align:right;"
       "white-space:nowrap}"
-      "small{color:#5c6670}"
+      "small{color:#5c6670}td:first-child{overflow-wrap:anywhere;min-width:120px}"
       "td i{display:inline-block;width:10px;height:10px;margin-right:6px;border-radius:2px}input{padding:6px "
       "10px;width:280px;"
       "border:1px solid #c5ccd3;border-radius:6px}.w{background:#fff6e0;padding:8px 12px;border-left:3px solid "

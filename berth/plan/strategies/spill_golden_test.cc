@@ -100,7 +100,8 @@ Outcome outcome_of(const sizing::UnitTable& units, const sizing::RunShape& shape
   EXPECT_TRUE(limits) << limits.error().message;
   PlanRequest request;
   request.assign = {&units, &machine, limits->devices, shape, ""};
-  request.offload = request.stream = request.explain_refusal = false;
+  request.offload = request.stream = false;
+  request.explain = Explain::kNothing;
   Outcome out;
   out.packs = packs(units, budgets, true) || packs(units, budgets, false);
   const auto plan = make_plan(request);
