@@ -172,8 +172,12 @@ bool is_ascii(std::string_view text) {
 
 Result<std::string> to_normal_form(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
-  if (form == NormalForm::kNfc || form == NormalForm::kNfd) return map_to_normal_form(text, form);
-  // Characters whose compatible form is unknown stay; they are starters, so what lies between them is on its own.
+  // Marks the library does not know are starters to it that join nothing, and characters whose compatible form it does
+  // not know stay, starters as well: what lies between them is on its own.
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const auto stays = [compatible](char32_t c) {
+    return c >= kNewMarks[0].first && (is_in(kNewMarks, c) || (compatible && is_in(kNewCompatible, c)));
+  };
   std::string out;
   size_t done = 0;
   for (size_t i = 0; i < text.size();) {
@@ -182,7 +186,7 @@ Result<std::string> to_normal_form(std::string_view text, NormalForm form) {
       ++i;
       continue;
     }
-    if (!is_in(kNewCompatible, decode_utf8(text, i))) continue;
+    if (!stays(decode_utf8(text, i))) continue;
     TRY(const std::string before, map_to_normal_form(text.substr(done, start - done), form));
     out += before;
     out += text.substr(start, i - start);

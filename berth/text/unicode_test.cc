@@ -35,6 +35,15 @@ TEST(UnicodeTables, NumbersAndLowerCaseAreThoseOfUnicode17) {
   EXPECT_EQ(to_lower("\u1C89\uA7CB\uA7DC\U00010D50\U00016EB8\u0130"), "\u1C8A\u0264\u019B\U00010D70\U00016ED3i\u0307");
 }
 
+TEST(UnicodeTables, MarksNewerThanUnicode9AreNotReordered) {
+  for (const NormalForm form : {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd}) {
+    EXPECT_EQ(*to_normal_form("a\u0303\u0C3C", form),
+              form == NormalForm::kNfc || form == NormalForm::kNfkc ? "\u00E3\u0C3C" : "a\u0303\u0C3C");
+    EXPECT_EQ(*to_normal_form("\u1FA2\u0C3C\u0303", NormalForm::kNfc), "\u1FA2\u0C3C\u0303");
+    EXPECT_EQ(*to_normal_form("\U00011938", form), "\U00011938");
+  }
+}
+
 TEST(UnicodeTables, CompatibleFormsNewerThanUnicode9Stay) {
   const auto nfkc = [](std::string_view text) { return *to_normal_form(text, NormalForm::kNfkc); };
   EXPECT_EQ(nfkc("\u337F\u32FE"), "\u682A\u5F0F\u4F1A\u793E\u30F2");
