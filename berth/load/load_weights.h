@@ -5,6 +5,7 @@
 // where they will stay. Host memory beyond the arenas is bounded by kMaxStagingBytes whatever the model's size. What the
 // cpu keeps as the file has it is not copied but used from a mapping of the file (map_files): looked through once for
 // NaN, which also brings it into memory. There is never a mapping of a tensor and a copy of it.
+// What is quantized is read through such mappings too (fill_matrix.h); cold files are brought ahead (read_ahead.h).
 //
 // Start reading at: load_weights.
 #pragma once
