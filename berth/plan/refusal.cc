@@ -9,6 +9,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/json.h"
 #include "berth/base/strings.h"
+#include "berth/plan/strategies/probe.h"
 #include "berth/tensor/dtype.h"
 
 namespace berth::plan {
@@ -16,9 +17,12 @@ namespace {
 
 constexpr int64_t kTryEffort = 20000;  // whether a change helps is asked often: a plan is wanted, not the best one
 constexpr int64_t kTryNodes = 2000;
-constexpr size_t kEnough = 2;        // remedies; where there are fewer, more far-reaching changes are tried
-constexpr uint64_t kFineness = 256;  // sizes are found to one part in this many
-constexpr int kMostAdded = 64;       // accelerators
+constexpr size_t kEnough = 2;  // remedies; where there are fewer, more far-reaching changes are tried
+// Sizes are found to one part in this many: the first where a refusal has taken less than kSearchEffort (0.15 s), the
+// second where less than twice that, the last from there on.
+constexpr uint64_t kFineness[] = {256, 32, 16};
+constexpr int64_t kSearchEffort = 1'500'000;
+constexpr int kMostAdded = 64;  // accelerators
 
 struct Setting {
   const sizing::UnitTable* units = nullptr;
@@ -30,10 +34,10 @@ struct Setting {
   CostModel model() const { return CostModel::make(*units, *machine, budgets, shape, rules); }
 };
 
-// Whether a setting has a plan.
-using Fits = std::function<bool(const Setting&)>;
+// Whether a setting has a plan, and the effort of finding out.
+using Fits = std::function<Probe(const Setting&)>;
 
-bool best_fits(const Setting& s) { return finds_placement(s.model(), kTryEffort, kTryNodes); }
+Probe best_fits(const Setting& s) { return probe_placement(s.model(), kTryEffort, kTryNodes); }
 
 class Remedies {
  public:
@@ -68,8 +72,8 @@ class Remedies {
     return std::move(found_);
   }
 
-  // Bytes that device d must have more for a plan to exist, to one part in kFineness; nothing where no size helps, or
-  // none `below` that many.
+  // Bytes that device d must have more for a plan to exist, to one part in fineness(); nothing where no size helps, or
+  // none that is `below` that many by as much.
   std::optional<uint64_t> missing_on(size_t d, uint64_t below = UINT64_MAX) {
     // Equal devices lack the same.
     const auto& devices = base_.machine->devices;
@@ -82,12 +86,9 @@ class Remedies {
     };
     for (const auto& [e, missing] : missing_)
       if (e == d || same(e)) return missing;
-    if (below < UINT64_MAX) {  // one try instead of a search
-      Setting s = base_;
-      if (below > 0) set_budget(s.budgets[d], s.budgets[d].budget_bytes + below - 1);
-      if (below == 0 || !fits(s)) return std::nullopt;
-    }
-    return missing_[d] = missing_in(base_, {d});
+    const auto missing = missing_in(base_, {d}, below);
+    if (missing || below == UINT64_MAX) missing_[d] = missing;
+    return missing;
   }
 
  private:
@@ -100,7 +101,15 @@ class Remedies {
     return sum + workspace;
   }
 
-  bool fits(const Setting& s) const { return fits_(s); }
+  bool fits(const Setting& s) const {
+    const Probe probe = fits_(s);
+    effort_ += probe.effort;
+    return probe.found;
+  }
+
+  uint64_t fineness() const {
+    return kFineness[static_cast<size_t>(std::clamp<int64_t>(effort_ / kSearchEffort, 0, 2))];
+  }
 
   // A margin may be a share of the budget, and grows with it.
   static void set_budget(machine::DeviceBudget& b, uint64_t bytes) {
@@ -114,7 +123,9 @@ class Remedies {
   }
 
   // How much each of these devices must have more than the one of them that has most, so that a plan exists.
-  std::optional<uint64_t> missing_in(const Setting& base, const std::vector<size_t>& which) const {
+  // Nothing where it is not less than `below` to one part in fineness().
+  std::optional<uint64_t> missing_in(const Setting& base, const std::vector<size_t>& which,
+                                     uint64_t below = UINT64_MAX) const {
     uint64_t had = 0;
     for (const size_t d : which) had = std::max(had, base.budgets[d].budget_bytes);
     const auto with = [&](uint64_t more) {
@@ -130,24 +141,40 @@ class Remedies {
     uint64_t least = 0;
     if (volume.needed > volume.available)
       least = static_cast<uint64_t>(volume.needed - volume.available) / which.size();
-    const uint64_t step = std::max<uint64_t>(1, (had + least) / kFineness);
+    const uint64_t scale = had + least;
+    const auto step = [&] { return std::max<uint64_t>(1, scale / fineness()); };
     if (which.size() > 1) least = 0;  // devices below `had` gain more than the rest
-    uint64_t fails = least, reach = step, more = least + step;
-    while (!with(std::min(more, most))) {
-      if (more >= most) return std::nullopt;
-      fails = more;
-      reach *= 3;
-      more = least + reach;
+    uint64_t fails = least, reach = step(), more = least + reach;
+    if (below < UINT64_MAX) {  // downwards from what is known to do elsewhere
+      reach = std::max(reach, below / fineness());
+      if (below <= least + reach || !with(below - reach)) return std::nullopt;
+      more = below - reach;
+      for (reach *= 3; more > least + reach; reach *= 3) {
+        if (!with(more - reach)) {
+          fails = more - reach;
+          break;
+        }
+        more -= reach;
+      }
+    } else {
+      while (!with(std::min(more, most))) {
+        if (more >= most) return std::nullopt;
+        fails = more;
+        reach *= 3;
+        more = least + reach;
+      }
+      more = std::min(more, most);
     }
-    more = std::min(more, most);
-    while (more - fails > step) {
+    while (more - fails > step()) {
       const uint64_t middle = fails + (more - fails) / 2;
       (with(middle) ? more : fails) = middle;
     }
     // In whole MiB where that is small beside it.
     constexpr uint64_t kMiB = uint64_t{1} << 20;
+    const uint64_t under = (had + more) / kMiB * kMiB;
+    if (step() < kMiB && under > had + fails && with(under - had)) return under - had;
     const uint64_t whole = (had + more + kMiB - 1) / kMiB * kMiB;
-    return whole - had < more + step && with(whole - had) ? whole - had : more;
+    return whole - had < more + step() && with(whole - had) ? whole - had : more;
   }
 
   void note(std::string change, uint64_t saves, std::string option) {
@@ -200,14 +227,16 @@ class Remedies {
     return true;
   }
 
-  // About the largest multiple of `step` below `value` that fits: to a 64th of the value.
+  // About the largest multiple of `step` below `value` that fits: to a 64th of the value, or as fineness() has it.
   void fewer(Change::Kind kind, int64_t value, int64_t step, const char* text, const char* option) {
     if (!r_.with_change || value <= step) return;
     std::optional<ChangedUnits> changed;
     if (!fits_under({kind, step, DType::kF16}, changed)) return;
-    const int64_t coarse = std::max<int64_t>(1, value / step / 64);  // in steps
-    int64_t least = 1, most = (value + step - 1) / step;             // in steps: least fits, most does not
-    while (most - least > coarse) {
+    const auto coarse = [&] {
+      return std::max<int64_t>(1, value / step / std::min<int64_t>(64, static_cast<int64_t>(fineness())));
+    };                                                    // in steps
+    int64_t least = 1, most = (value + step - 1) / step;  // in steps: least fits, most does not
+    while (most - least > coarse()) {
       const int64_t middle = least + (most - least) / 2;
       (fits_under({kind, middle * step, DType::kF16}, changed) ? least : most) = middle;
     }
@@ -331,6 +360,7 @@ class Remedies {
   bool pinned_down_;
   Setting base_;
   uint64_t base_bytes_ = 0;
+  mutable int64_t effort_ = 0;  // of all probes so far
   std::map<size_t, std::optional<uint64_t>> missing_;
   std::vector<Remedy> found_;
 };
@@ -537,12 +567,12 @@ Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<co
                                           request.assign.shape, rules);
   if (finds_placement(model, kTryEffort, kTryNodes))
     remedies.push_back({"another placement of the same model", 0, "--device-map best"});
-  const Fits map_fits = [&](const Setting& s) {
+  const Fits map_fits = [&](const Setting& s) -> Probe {
     AssignRequest r = request.assign;
     r.units = s.units;
     r.shape = s.shape;
     r.budgets = s.budgets;
-    return s.units->units.size() == assignments.size() && assign(r, assignments).has_value();
+    return {s.units->units.size() == assignments.size() && assign(r, assignments).has_value(), 0};
   };
   for (Remedy& r : Remedies(request, rules, map_fits, true).find()) {
     r.change += ", under this map";

@@ -6,6 +6,7 @@
 
 #include "berth/plan/strategies/labels.h"
 #include "berth/plan/strategies/lagrange.h"
+#include "berth/plan/strategies/probe.h"
 #include "berth/plan/strategies/run_search.h"
 #include "berth/plan/strategies/scatter.h"
 #include "berth/plan/strategies/search_space.h"
@@ -16,13 +17,16 @@
 namespace berth::plan {
 namespace {
 
-constexpr int64_t kPassWork = 20'000'000;  // transitions looked at while improving one bound
-constexpr int kQuickPasses = 12;           // while only a first placement is wanted
-constexpr size_t kQuickCombinations = 9;   // of tables, likewise
-constexpr int64_t kQuickStates = 400;      // above: accelerators in machine order, likewise
-constexpr int64_t kPointsOfALabel = 4;     // points of the search over runs that take as long as a label
-constexpr int kManyStates = 400;           // from here on the search over runs is tried before anything else
-constexpr size_t kFirstWidth = 24;         // of the label search
+constexpr int64_t kPassWork = 20'000'000;     // transitions looked at while improving one bound
+constexpr int kQuickPasses = 12;              // while only a first placement is wanted
+constexpr size_t kQuickCombinations = 9;      // of tables, likewise
+constexpr int64_t kQuickStates = 400;         // above: accelerators in machine order, likewise
+constexpr int64_t kTransitionsOfALabel = 16;  // of a bound, that take as long as a label
+constexpr int64_t kLabelsOfANode = 50;        // of the search outside F
+constexpr int64_t kLabelsOfASpace = 1000;
+constexpr int64_t kPointsOfALabel = 4;  // points of the search over runs that take as long as a label
+constexpr int kManyStates = 400;        // from here on the search over runs is tried before anything else
+constexpr size_t kFirstWidth = 24;      // of the label search
 constexpr size_t kLaterWidths[] = {400, SIZE_MAX};
 constexpr size_t kSketchWidth = 60;  // of the search over runs
 constexpr size_t kFineSketchWidth = 500;
@@ -66,6 +70,8 @@ class BestSearch {
         scatter_nodes_(scatter_nodes),
         first_will_do_(first_will_do) {}
 
+  int64_t all_effort() const { return spent_ + other_effort_; }
+
   BestResult run() {
     if (unit_fits_nowhere() || volume_exceeded()) return std::move(r_);
     most_time_ = most_time(m_);
@@ -74,7 +80,7 @@ class BestSearch {
     for (const bool by_rule : {true, false}) {
       if (by_rule && !any_rule) continue;
       r_.tables_by_rule = by_rule;
-      if (search(by_rule)) return std::move(r_);
+      if (first_will_do_ ? probe(by_rule) : search(by_rule)) return std::move(r_);
     }
     return std::move(r_);
   }
@@ -127,22 +133,49 @@ class BestSearch {
     return true;
   }
 
+  // Whether any placement is found: each combination of tables is done with before the next is begun, and the bound
+  // over all placements, of use only where there is none, comes last.
+  bool probe(bool by_rule) {
+    const TableCombinations combinations = table_combinations(m_, by_rule, false);
+    std::vector<SubProblem> problems;
+    for (const auto& c : combinations.all) {
+      if (problems.size() == kQuickCombinations) break;
+      auto space = SearchSpace::make(m_, c.tables, c.units, -1, kQuickStates);
+      other_effort_ += kLabelsOfASpace;
+      if (!space) continue;
+      SubProblem p;
+      p.space = std::make_unique<SearchSpace>(std::move(*space));
+      improve_bound(p, combinations.all.size());
+      advance(p, kFirstWidth);
+      if (r_.placement) return true;
+      problems.push_back(std::move(p));
+    }
+    r_.bound_any_ps = kNoWalk;
+    for (const SubProblem& p : problems) {
+      Bound all(*p.space, false, false);
+      all.ascend(kQuickPasses, most_time_ + 1);
+      const int64_t places = p.space->place_count();
+      other_effort_ += all.passes() * places * places * p.space->unit_count() / kTransitionsOfALabel;
+      if (all.value() <= most_time_) r_.bound_any_ps = std::min(r_.bound_any_ps, all.value());
+      if (r_.bound_any_ps < kNoWalk) break;  // one without a proof is enough
+    }
+    return scatter(by_rule, combinations.complete && problems.size() < kQuickCombinations);
+  }
+
   bool search(bool by_rule) {
     const TableCombinations combinations = table_combinations(m_, by_rule, false);
     std::vector<SubProblem> problems;
     int64_t any = kNoWalk;
     bool machine_order = false;
     for (const auto& c : combinations.all) {
-      if (first_will_do_ && problems.size() == kQuickCombinations) break;
-      auto space =
-          SearchSpace::make(m_, c.tables, c.units, -1, first_will_do_ ? kQuickStates : SearchSpace::kMostStates);
+      auto space = SearchSpace::make(m_, c.tables, c.units, -1, SearchSpace::kMostStates);
       if (!space) continue;
       SubProblem p;
       p.space = std::make_unique<SearchSpace>(std::move(*space));
       const bool runs_first = combinations.all.size() == 1 && p.space->state_count() > kManyStates;
       if (!runs_first) improve_bound(p, combinations.all.size());
-      Bound all(*p.space, false);
-      all.ascend(first_will_do_ ? kQuickPasses : 40, most_time_ + 1);
+      Bound all(*p.space, false, true, p.bound.get());
+      all.ascend(40, most_time_ + 1);
       any = std::min(any, all.value() > most_time_ ? kNoWalk : all.value());
       machine_order |= p.space->machine_order;
       problems.push_back(std::move(p));
@@ -152,28 +185,23 @@ class BestSearch {
     r_.bound_any_ps = any;
     for (SubProblem& p : problems)
       if (!p.bound && !p.solved) {
-        if (!first_will_do_) {
-          sketch_runs(p, kSketchWidth);
-          prove_runs(p, false);
-          p.runs.reset();
-        }
+        sketch_runs(p, kSketchWidth);
+        prove_runs(p, false);
+        p.runs.reset();
         if (!p.solved) improve_bound(p, 1);
       }
     r_.family = machine_order ? "runs in machine order" : "runs";
     r_.root_bound_ps = problems.empty() ? kNoWalk : problems.front().open_bound;
-    for (SubProblem& p : problems)
-      if (!done()) advance(p, kFirstWidth);
-    if (!first_will_do_) {
-      for (SubProblem& p : problems) sketch_runs(p, kSketchWidth);
-      for (SubProblem& p : problems) prove_runs(p, true);
-      for (SubProblem& p : problems) {
-        sketch_runs(p, kFineSketchWidth);
-        prove_runs(p, false);
-      }
-      for (const size_t width : kLaterWidths)
-        for (SubProblem& p : problems)
-          if (!p.runs || !p.runs->applies() || !p.runs->complete()) advance(p, width);
+    for (SubProblem& p : problems) advance(p, kFirstWidth);
+    for (SubProblem& p : problems) sketch_runs(p, kSketchWidth);
+    for (SubProblem& p : problems) prove_runs(p, true);
+    for (SubProblem& p : problems) {
+      sketch_runs(p, kFineSketchWidth);
+      prove_runs(p, false);
     }
+    for (const size_t width : kLaterWidths)
+      for (SubProblem& p : problems)
+        if (!p.runs || !p.runs->applies() || !p.runs->complete()) advance(p, width);
     r_.bound_ps = kNoWalk;
     bool all_solved = combinations.complete;
     for (const SubProblem& p : problems) {
@@ -191,16 +219,15 @@ class BestSearch {
     return scatter(by_rule, combinations.complete);
   }
 
-  bool done() const { return first_will_do_ && r_.placement.has_value(); }
-
   void improve_bound(SubProblem& p, size_t problems) {
     int64_t work = 1;
     for (const auto& t : p.space->transitions) work += static_cast<int64_t>(t.size());
     work *= p.space->unit_count();
     const int passes = static_cast<int>(
         std::clamp<int64_t>(kPassWork / work / static_cast<int64_t>(problems), 3, first_will_do_ ? kQuickPasses : 40));
-    p.bound = std::make_unique<Bound>(*p.space, true);
+    p.bound = std::make_unique<Bound>(*p.space, true, !first_will_do_);
     p.bound->ascend(passes, most_time_ + 1);
+    other_effort_ += work * p.bound->passes() / kTransitionsOfALabel;
     p.open_bound = std::max(p.open_bound, p.bound->value());
     if (p.bound->value() > most_time_) p.open_bound = kNoWalk, p.solved = true;
   }
@@ -279,6 +306,7 @@ class BestSearch {
     for (int j = 0; j < m_.table_count(); ++j)
       if (by_rule && m_.prefers_cpu(j)) forced[static_cast<size_t>(j)] = static_cast<int16_t>(*m_.cpu());
     const ScatterResult found = search_scatter(m_, forced, scatter_nodes_);
+    other_effort_ += found.nodes * kLabelsOfANode;
     if (found.placement) {
       r_.placement = found.placement;
       r_.cost = m_.cost(*found.placement);
@@ -296,7 +324,7 @@ class BestSearch {
   const CostModel& m_;
   int64_t effort_, scatter_nodes_;
   bool first_will_do_;
-  int64_t most_time_ = 0, spent_ = 0;
+  int64_t most_time_ = 0, spent_ = 0, other_effort_ = 0;  // other: bounds, spaces, outside F
   BestResult r_;
 };
 
@@ -343,7 +371,13 @@ BestResult find_best(const CostModel& model, int64_t effort, int64_t scatter_nod
 }
 
 bool finds_placement(const CostModel& model, int64_t effort, int64_t scatter_nodes) {
-  return BestSearch(model, effort, scatter_nodes, true).run().placement.has_value();
+  return probe_placement(model, effort, scatter_nodes).found;
+}
+
+Probe probe_placement(const CostModel& model, int64_t effort, int64_t scatter_nodes) {
+  BestSearch search(model, effort, scatter_nodes, true);
+  const bool found = search.run().placement.has_value();
+  return {found, search.all_effort()};
 }
 
 }  // namespace berth::plan

@@ -133,7 +133,7 @@ int64_t priced_up(uint64_t y, int64_t bytes) {
   return p > static_cast<Wide>(kNoWalk) ? kNoWalk : static_cast<int64_t>(p);
 }
 
-Bound::Bound(const SearchSpace& space, bool visit_once) : space_(space) {
+Bound::Bound(const SearchSpace& space, bool visit_once, bool by_sums, const Bound* same) : space_(space) {
   if (!visit_once) {
     // States are places; from each any other may be entered, devices of one class being one.
     const auto places = static_cast<int16_t>(space.place_count());
@@ -162,8 +162,8 @@ Bound::Bound(const SearchSpace& space, bool visit_once) : space_(space) {
       workspace = std::max(workspace, least == INT64_MAX ? 0 : least);
     }
     usable_[m] = std::max<int64_t>(space.places[m].budget - workspace, 0);
-    if (!space.places[m].limited || static_cast<int>(m) == space.cpu_place()) continue;
-    fills_[m] = Fill::make(sizes_on(space, static_cast<int>(m)), usable_[m]);
+    if (!by_sums || !space.places[m].limited || static_cast<int>(m) == space.cpu_place()) continue;
+    fills_[m] = same != nullptr ? same->fills_[m] : Fill::make(sizes_on(space, static_cast<int>(m)), usable_[m]);
     usable_[m] = fills_[m].floor(usable_[m]);
   }
   most_price_ = (int64_t{1} << 58) / (2 * static_cast<int64_t>(space.units.size()) + 2);

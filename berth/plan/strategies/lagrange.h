@@ -38,7 +38,9 @@ struct Walk {
 class Bound {
  public:
   // Visits in F, or (visit_once = false) anything: the bound over all placements.
-  Bound(const SearchSpace& space, bool visit_once);
+  // `by_sums`: budgets count up to the largest sum of sizes that they hold; without, a weaker bound, sooner.
+  // `same`: another bound of this space, whose sums are taken.
+  Bound(const SearchSpace& space, bool visit_once, bool by_sums = true, const Bound* same = nullptr);
 
   // Improves y by column generation, with at most `passes` backward passes. Stops early once the bound is `enough`.
   void ascend(int passes, int64_t enough);

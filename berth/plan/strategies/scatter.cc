@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <unordered_set>
 
 #include "berth/plan/strategies/search_space.h"
 
@@ -76,6 +76,16 @@ class Scatter {
     bool table = false;
     std::vector<Choice> choices;
     int64_t least = 0;
+  };
+  struct StateHash {
+    size_t operator()(const std::vector<int64_t>& state) const {
+      uint64_t sum = 0xcbf29ce484222325u;
+      for (const int64_t v : state) {
+        sum = (sum ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u;
+        sum ^= sum >> 29;
+      }
+      return static_cast<size_t>(sum);
+    }
   };
   struct Load {
     int64_t bytes = 0, workspace = 0, staging = 0;
@@ -179,11 +189,20 @@ class Scatter {
   bool fits(int d) const { return loads_[static_cast<size_t>(d)].total() <= m_.device(d).budget; }
 
   std::vector<int64_t> state(size_t at) const {
-    std::vector<int64_t> key{static_cast<int64_t>(at)};
-    for (const Load& l : loads_) key.insert(key.end(), {l.bytes, l.workspace, l.staging});
+    std::vector<int64_t> key;
+    key.reserve(1 + 3 * loads_.size() + 2 * caches_.size());
+    key.push_back(static_cast<int64_t>(at));
+    for (const Load& l : loads_) {
+      key.push_back(l.bytes);
+      key.push_back(l.workspace);
+      key.push_back(l.staging);
+    }
     auto caches = caches_;
     std::sort(caches.begin(), caches.end());
-    for (const auto& [source, device] : caches) key.insert(key.end(), {source, device});
+    for (const auto& [source, device] : caches) {
+      key.push_back(source);
+      key.push_back(device);
+    }
     return key;
   }
 
@@ -198,7 +217,7 @@ class Scatter {
   std::vector<Load> loads_;
   std::vector<std::pair<int, int>> caches_;  // source unit, device that holds its cache
   Placement placement_;
-  std::set<std::vector<int64_t>> failed_;
+  std::unordered_set<std::vector<int64_t>, StateHash> failed_;
 };
 
 }  // namespace
