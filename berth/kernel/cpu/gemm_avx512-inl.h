@@ -98,9 +98,11 @@ struct Finish {
                 : left > 0 ? static_cast<__mmask16>((1u << left) - 1)
                            : static_cast<__mmask16>(0);
       bias[v] = has_bias ? _mm512_maskz_loadu_ps(mask[v], t.bias + n) : _mm512_setzero_ps();
-      const float* const scales = static_cast<const float*>(t.w.scales) + t.row_begin + n;
-      row_scale[v] = row_scaled ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], scales), _mm512_set1_ps(kInt8RowScale))
-                                : _mm512_set1_ps(1.0f);
+      row_scale[v] = _mm512_set1_ps(1.0f);
+      if (row_scaled) {  // only then are there scales to point at
+        const float* const scales = static_cast<const float*>(t.w.scales) + t.row_begin + n;
+        row_scale[v] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], scales), _mm512_set1_ps(kInt8RowScale));
+      }
     }
   }
 };
