@@ -147,16 +147,24 @@ std::byte* map_aligned(uint64_t size) {
   return at;
 }
 
-// Asks for huge pages where they come quickly: the region's first one is touched and timed. On a virtual machine that
+// Asks for huge pages where they come quickly: the region's first ones are touched and timed. On a virtual machine that
 // gives free memory back to its host, and where memory is fragmented, the kernel moves other pages about for each huge
 // one (0.3 GB/s were seen); small ones come at 2 to 3 GB/s there, and weights are read as fast from them.
 bool huge_pages_come_quickly(std::byte* at, uint64_t size) {
   constexpr uint64_t kPage = HostRegions::kPageBytes;
   constexpr std::chrono::microseconds kQuick{700};  // 3 GB/s
-  if (::madvise(at, kPage, MADV_HUGEPAGE) != 0) return false;
-  const auto start = std::chrono::steady_clock::now();
-  *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
-  if (std::chrono::steady_clock::now() - start > kQuick) return false;
+  // Several, as the first may come from what the kernel has at hand when the next ones do not; the first slow one ends
+  // it. No more than an eighth of the region, whose end may never be used.
+  const uint64_t asked = std::clamp(size / 8 / kPage, uint64_t{1}, uint64_t{16}) * kPage;
+  if (::madvise(at, asked, MADV_HUGEPAGE) != 0) return false;
+  for (uint64_t page = 0; page < asked; page += kPage) {
+    const auto start = std::chrono::steady_clock::now();
+    *reinterpret_cast<volatile std::byte*>(at + page) = std::byte{0};
+    if (std::chrono::steady_clock::now() - start > kQuick) {
+      ::madvise(at + page, asked - page, MADV_NOHUGEPAGE);
+      return false;
+    }
+  }
   ::madvise(at, size, MADV_HUGEPAGE);  // advice: where it is refused, small pages work too
   return true;
 }
