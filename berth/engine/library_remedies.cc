@@ -9,6 +9,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/strings.h"
 #include "berth/engine/plan_questions.h"
+#include "berth/plan/refusal.h"
 
 namespace berth::engine {
 namespace {
@@ -168,21 +169,7 @@ bool works_in_library(const OpenedModel& model, const Options& o) {
 
 // Into the error's details and hints.
 void attach(const std::vector<plan::Remedy>& remedies, Error& e) {
-  const auto document = JsonDocument::parse(e.details_json.empty() ? "{}" : e.details_json);
-  JsonWriter details;
-  details.begin_object();
-  if (document)
-    for (const auto& [key, value] : document->root().members())
-      if (key != "remedies") details.key(key).raw(value.text());
-  details.key("remedies").begin_array();
-  for (const plan::Remedy& r : remedies)
-    details.begin_object()
-        .member("change", r.change)
-        .member("saves_bytes", r.saves_bytes)
-        .member("option", r.option)
-        .end_object();
-  details.end_array().end_object();
-  e.details_json = details.take();
+  plan::put_remedies(remedies, e);
   e.hints.clear();
   for (const plan::Remedy& r : remedies) e.hints.push_back(fmt::format("It works with {} ({}).", r.change, r.option));
   if (remedies.size() < kEnough)

@@ -584,6 +584,12 @@ Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<co
       if (!r.option.empty()) r.option += " --device-map best";
       remedies.push_back(std::move(r));
     }
+  put_remedies(remedies, e);
+  e.hints = hints_of(remedies);
+  return e;
+}
+
+void put_remedies(const std::vector<Remedy>& remedies, Error& e) {
   const auto document = JsonDocument::parse(e.details_json.empty() ? "{}" : e.details_json);
   JsonWriter details;
   details.begin_object();
@@ -593,8 +599,6 @@ Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<co
   write_remedies(details, remedies);
   details.end_object();
   e.details_json = details.take();
-  e.hints = hints_of(remedies);
-  return e;
 }
 
 }  // namespace berth::plan

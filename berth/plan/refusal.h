@@ -30,6 +30,9 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const Rules& rules
 // kDoesNotFit with details_json of contract.md 4.
 Error refusal(const PlanRequest& request, const Rules& rules, const CostModel& model, const BestResult& search);
 
+// Puts `remedies` into the error's details in place of those there; its hints stay.
+void put_remedies(const std::vector<Remedy>& remedies, Error& e);
+
 // Adds remedies to the refusal of a given map: `best`, where that fits; changes under which the map itself does; and,
 // where these are too few, those of find_remedies.
 Error with_remedies(const PlanRequest& request, const Rules& rules, std::span<const Assignment> assignments,
