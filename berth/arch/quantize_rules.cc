@@ -194,7 +194,7 @@ Result<QuantizeRules> quantize_rules(const ModuleTree& tree, const QuantizeOptio
     const bool replaceable = is_replaceable_class(m.class_name);
     QuantizeDecision d{path, m.class_name, replaceable, QuantizeReason::kReplaced, ""};
     const bool subclass = !replaceable && m.class_name.ends_with("Linear") && !m.parameters.empty();
-    if (subclass) {  // stays wide in any case; a key that names it is no mistake
+    if (!replaceable && !m.parameters.empty()) {  // stays wide in any case; a key that names it is no mistake
       for (Entry& e : entries) {
         const auto hit = e.key.matches(path);
         e.used = e.used || (hit && *hit);

@@ -112,6 +112,15 @@ TEST(QuantizeRules, UserListReplacesTheProtectionOfTheHead) {
   EXPECT_EQ(rules->unmatched_keys, std::vector<std::string>{"vision_tower"});
 }
 
+// A list may name what stays wide anyway (a router that is no Linear, a norm, experts), as the library's own lists do.
+TEST(QuantizeRules, NamesOfWhatStaysWideAnywayAreNoMistakes) {
+  for (const char* key : {"model.layers.10.experts", "experts", "model.layers.10.odd", "patch"}) {
+    const auto rules = quantize_rules(small_model(), {.skip_modules = std::vector<std::string>{key}});
+    ASSERT_TRUE(rules);
+    EXPECT_EQ(rules->unmatched_keys, std::vector<std::string>()) << key;
+  }
+}
+
 // BR-033, BR-116: what 4 bit leaves wide is said with its bytes.
 TEST(QuantizeRules, NotesTellWhatStaysWideAndWhy) {
   const ModuleTree tree = small_model();

@@ -12,7 +12,8 @@ Each golden family with a random config (random_models.py) in a random dtype x a
    two emulated devices, the disk, quantized on load, and from Berth's own folder.
 
 --files N: N bare .safetensors of odd shapes, values (NaN, infinities, denormals, zeros, outliers) and block sizes, byte for byte.
-What both refuse counts as equal; what the library cannot build, load or run is skipped or left out, by name. Exit 77 without the libraries.
+What both refuse counts as equal, what Berth alone refuses as unsupported is counted apart and shown; what the library cannot build, load or
+run is skipped or left out, by name. Exit 77 without the libraries.
 """
 import argparse
 import ctypes
@@ -175,6 +176,8 @@ def check_checkpoint(name, seed, work):
     done = berth("quantize", source, ours, *options, *(["--max-shard-size", shard] if shard else []))
     if done.returncode and refused:
         return [], [f"both refuse: {refused}"]
+    if done.returncode and "berth: unsupported" in done.stderr:
+        return [], [f"refused: {said(done)}"]
     if done.returncode or refused:
         return [f"only one refuses: {refused or said(done)}"], []
     bad, left_out = pairs.differences(pairs.tensors(ours), pairs.tensors(theirs)), []
@@ -305,7 +308,7 @@ def main():
     BERTH = args.berth
     torch.set_num_threads(1)
     bnb_cpu.lib, bnb_cpu._has_avx512 = FlatDequantizer(bnb_cpu.lib), False
-    count = {"equal": 0, "different": 0, "skipped": 0}
+    count = {"equal": 0, "different": 0, "refused": 0, "skipped": 0}
     r = random.Random(args.seeds)
     for number in range(args.files):
         with tempfile.TemporaryDirectory() as work:
@@ -324,8 +327,9 @@ def main():
                 count["skipped"] += 1
                 print(f"skipped    {name} {seed}: {type(error).__name__}: {str(error)[:120]}", flush=True)
                 continue
-            count["different" if bad else "equal"] += 1
-            print(f"{'different' if bad else 'equal':10} {name} {seed}" + "".join(f"\n    {b[:500]}" for b in bad) + "".join(f"\n    . {n[:200]}" for n in left_out), flush=True)
+            verdict = "different" if bad else "refused" if left_out and left_out[0].startswith("refused") else "equal"
+            count[verdict] += 1
+            print(f"{verdict:10} {name} {seed}" + "".join(f"\n    {b[:500]}" for b in bad) + "".join(f"\n    . {n[:200]}" for n in left_out), flush=True)
     print(", ".join(f"{n} {k}" for k, n in count.items()))
     return 1 if count["different"] or not count["equal"] else 0
 

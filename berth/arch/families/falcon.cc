@@ -24,8 +24,14 @@ void read(ConfigReader& config, Decoder& d, bool newer_default, const TextKeys& 
   const TextConfig text = read_decoder(config, d, defaults, keys);
   const bool newer = config.boolean("new_decoder_architecture", newer_default);
   const bool multi_query = config.boolean("multi_query", true), alibi = config.boolean("alibi", false);
-  const bool parallel = newer || config.boolean("parallel_attn", true), bias = config.boolean("bias", false);
+  const bool parallel = config.boolean("parallel_attn", true), bias = config.boolean("bias", false);
   const int64_t norms = config.integer("num_ln_in_parallel_attn", newer ? 2 : 1, {1, 2});
+  // Such a model can be built, saved and quantized, not run: Transformers' forward misses a norm that its constructor
+  // left out.
+  if (newer && !parallel)
+    d.spec.unsupported = "new_decoder_architecture with parallel_attn = false (no library runs such a block)";
+  if (!newer && parallel && norms == 2)
+    d.spec.unsupported = "num_ln_in_parallel_attn = 2 without new_decoder_architecture (no library runs such a block)";
   d.spec.ropes = {read_rope(config, {}, text.head_dim, text.max_position)};
   d.spec.final_norm = layer_norm(text.eps);
   for (LayerSpec& layer : d.spec.layers) {
@@ -42,7 +48,7 @@ void read(ConfigReader& config, Decoder& d, bool newer_default, const TextKeys& 
     layer.input_norm = layer_norm(text.eps);
     layer.parallel = parallel;
     if (parallel) layer.parallel_order = LayerSpec::ParallelOrder::kMlpAttnThenH;
-    const bool second = parallel ? newer && norms == 2 : true;
+    const bool second = !parallel || norms == 2;
     layer.mlp_norm = second ? layer_norm(text.eps) : NormSpec{};
     layer.mlp.gated = false;
     layer.mlp.bias = bias;
