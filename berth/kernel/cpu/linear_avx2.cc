@@ -6,19 +6,24 @@ namespace berth::kernel::cpu {
 
 RowsFn rows_int8_avx2(const WeightView& w);
 RowsFn rows_exact_avx2(const WeightView& w);
+RowsFn few_exact_avx2(const WeightView& w);
 GemmFn gemm_int8_avx2(quant::Codec codec);
 GemmFn gemm_exact_avx2(quant::Codec codec);
 
 namespace {
-RowsFn rows(const WeightView& w, bool int8) { return int8 ? rows_int8_avx2(w) : rows_exact_avx2(w); }
+RowsFn rows(const WeightView& w, bool int8, int64_t m) {
+  if (int8) return rows_int8_avx2(w);
+  const RowsFn few = m > 1 ? few_exact_avx2(w) : nullptr;
+  return few != nullptr ? few : rows_exact_avx2(w);
+}
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec) : gemm_exact_avx2(codec); }
 // Measured per format at K = 4096.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const int32_t bits = info.code_bits;
   if (!int8) {
     if (info.word_elements == 2) return 10;
-    if (info.word_elements < 8) return 8;
-    return bits == 4 ? 6 : bits == 5 ? 5 : 4;
+    if (info.word_elements < 8) return 65;
+    return bits == 4 && !info.has_min ? 49 : 33;
   }
   if (bits > 4) return bits == 8 ? 11 : bits == 5 ? 6 : 5;
   return info.codec == quant::Codec::kQ4_K ? 8 : info.has_min ? 13 : 12;

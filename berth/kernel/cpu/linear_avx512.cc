@@ -10,7 +10,7 @@ GemmFn gemm_int8_avx512(quant::Codec codec);
 GemmFn gemm_exact_avx512(quant::Codec codec);
 
 namespace {
-RowsFn rows(const WeightView& w, bool int8) { return int8 ? rows_int8_avx512(w) : rows_exact_avx512(w); }
+RowsFn rows(const WeightView& w, bool int8, int64_t) { return int8 ? rows_int8_avx512(w) : rows_exact_avx512(w); }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
 // Measured per format at K = 4096 on an Intel server core; on Zen 5, where decoding anew for every input costs less, by
 // layout. In exact mode the rows loop decodes once for 16 inputs, except where words are one or two elements.

@@ -273,7 +273,7 @@ void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
                t.x = x;
                t.x_bytes = x_bytes;
                t.scratch = areas + thread * area;
-               kernels_.rows(t.w, int8_ && quant::codec_info(t.w.codec).int8_mode)(t);
+               kernels_.rows(t.w, int8_ && quant::codec_info(t.w.codec).int8_mode, m_count)(t);
              });
 }
 

@@ -227,7 +227,8 @@ void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
 struct LinearKernels {
   int vector = 0;  // floats
   decltype(prepare_tile_avx2)* prepare_tile = nullptr;
-  RowsFn (*rows)(const WeightView& w, bool int8) = nullptr;
+  // For m inputs.
+  RowsFn (*rows)(const WeightView& w, bool int8, int64_t m) = nullptr;
   GemmFn (*gemm)(quant::Codec codec, bool int8) = nullptr;
   // The least M for which gemm takes no longer per input than rows.
   int64_t (*gemm_from)(const quant::CodecInfo& info, bool int8) = nullptr;
