@@ -2,7 +2,8 @@
 // with BM_Read, the same threads reading as much memory) and prefill (FLOP/s).
 //
 // Results are compared with the reference before anything is timed. Names: BM_AttentionDecode/ISA/dtype/heads:kv:dim/
-// context/threads. The caches of all layers are cycled through, so that they come from memory.
+// context/threads. The caches of all layers are cycled through, so that they come from memory; BM_AttentionAgain has
+// one layer and a shorter context, which stay in the second-level cache: what the instructions alone take.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -23,8 +24,11 @@ struct Model {
   const char* name;
   int32_t heads, kv_heads, head_dim;
 };
-constexpr Model kModels[] = {
-    {"smollm2-135m", 9, 3, 64}, {"qwen2.5-0.5b", 14, 2, 64}, {"gemma3-270m", 4, 1, 256}, {"llama3-8b", 32, 8, 128}};
+constexpr Model kModels[] = {{"smollm2-135m", 9, 3, 64},
+                             {"qwen2.5-0.5b", 14, 2, 64},
+                             {"llama-1.1b", 32, 4, 64},
+                             {"gemma3-270m", 4, 1, 256},
+                             {"llama3-8b", 32, 8, 128}};
 
 struct Layers {
   Layers(const Model& model, DType dtype, int64_t context, int64_t layers) {
@@ -127,6 +131,10 @@ void read(benchmark::State& state, int threads) {
               ("BM_AttentionDecode/" + name + "/4096/" + std::to_string(threads)).c_str(),
               [=](benchmark::State& state) { run(state, isa, model, dtype, 4095, 1, threads, layers); })
               ->UseRealTime();
+          if (threads == 1)
+            benchmark::RegisterBenchmark(("BM_AttentionAgain/" + name + "/512/1").c_str(),
+                                         [=](benchmark::State& state) { run(state, isa, model, dtype, 511, 1, 1, 1); })
+                ->UseRealTime();
           if (dtype == DType::kF32) continue;
           benchmark::RegisterBenchmark(
               ("BM_AttentionPrefill/" + name + "/512@1024/" + std::to_string(threads)).c_str(),

@@ -50,30 +50,30 @@ BERTH_MATH float load_kv_one(const std::byte* plane, int64_t index) {
 }
 
 // Memory comes in all the time, while something else is worked on: the scores' loop asks for the block's values (and
-// for its own keys a little ahead, where nobody has yet), the values' loop for the keys of the block that comes next.
-constexpr int64_t kKeysAhead = 24;  // channels of 32 keys
+// for its own keys a little ahead, into the first level), the weights and the values' loop for the keys of the block
+// that comes next.
+constexpr int64_t kKeysAhead = 8;  // channels of 32 keys
 BERTH_MATH void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
+BERTH_MATH void prefetch_near(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
 
 // Memory that will be read soon, asked for line by line in four streams, a quarter of it each: one stream does not keep
-// memory busy.
+// memory busy. Up to four lines at the end are left to whoever reads them. Two instructions a line: more showed.
 class Ahead {
  public:
-  Ahead(const std::byte* begin, int64_t bytes)
-      : begin_(begin), quarter_(bytes / 256 * 64), lines_(quarter_ / 64 * 4), rest_((bytes + 63) / 64) {}
-  BERTH_MATH void ask(int64_t lines) {
-    for (int64_t i = 0; i < lines; ++i, ++line_) {
-      if (line_ >= lines_) {
-        if (line_ >= rest_) return;
-        prefetch(begin_ + line_ * 64);
-        continue;
-      }
-      prefetch(begin_ + line_ % 4 * quarter_ + line_ / 4 * 64);
+  Ahead(const std::byte* begin, int64_t bytes) : at_(begin), quarter_(bytes / 256 * 64), left_(bytes / 256) {}
+  // The next line of each stream, `times`.
+  BERTH_MATH void ask(int64_t times) {
+    for (int64_t i = 0; i < times; ++i) {
+      if (left_ <= 0) return;
+      for (int64_t j = 0; j < 4; ++j) prefetch(at_ + j * quarter_);
+      at_ += 64;
+      --left_;
     }
   }
 
  private:
-  const std::byte* begin_;
-  int64_t quarter_, lines_, rest_, line_ = 0;
+  const std::byte* at_;
+  int64_t quarter_, left_;
 };
 template <DType kType>
 constexpr int64_t kElementBytes = kType == DType::kF32 ? 4 : 2;
@@ -154,11 +154,8 @@ BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, 
   F s[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) s[i][j] = F::of(0.0f);
-  for (int64_t d = 0; d < head_dim; ++d) {
+  const auto channel = [&](int64_t d) __attribute__((always_inline)) {
     F keys[kPacks];
-    for (int t = 0; t < kKeyTiles; ++t)
-      prefetch(plane + (k + (t * head_dim + d + kKeysAhead) * 32) * kElementBytes<kType>);
-    values.ask(kKeyTiles * kElementBytes<kType> / 2);
     for (int t = 0; t < kKeyTiles; ++t)
       for (int j = 0; j < kPacksPer32; ++j)
         keys[t * kPacksPer32 + j] = load_kv<kType>(plane, k + (t * head_dim + d) * 32 + j * F::kLanes);
@@ -166,7 +163,21 @@ BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, 
       const F query = F::of(q[d * kN + i]);
       for (int j = 0; j < kPacks; ++j) s[i][j] = fma(query, keys[j], s[i][j]);
     }
+  };
+  Ahead ahead = values;  // in registers
+  int64_t d = 0;
+  for (; d + 4 <= head_dim; d += 4) {
+    for (int t = 0; t < kKeyTiles; ++t)
+      for (int i = 0; i < 4; ++i)
+        prefetch_near(plane + (k + (t * head_dim + d + i + kKeysAhead) * 32) * kElementBytes<kType>);
+    ahead.ask(kKeyTiles * kElementBytes<kType> / 2);
+    channel(d);
+    channel(d + 1);
+    channel(d + 2);
+    channel(d + 3);
   }
+  for (; d < head_dim; ++d) channel(d);
+  values = ahead;
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) s[i][j].store(scores + i * 128 + j * F::kLanes);
 }
@@ -180,16 +191,27 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
     F s[kN][kPacks];
     for (int i = 0; i < kN; ++i)
       for (int j = 0; j < kPacks; ++j) s[i][j] = F::of(0.0f);
-    for (int64_t d = 0; d < head_dim; ++d) {
+    const auto channel = [&](int64_t d) __attribute__((always_inline)) {
       F keys[kPacks];
-      prefetch(plane + (k + (d + kKeysAhead) * 32) * kElementBytes<kType>);
-      values.ask(kElementBytes<kType> / 2);
       for (int j = 0; j < kPacks; ++j) keys[j] = load_kv<kType>(plane, k + d * 32 + half * 16 + j * F::kLanes);
       for (int i = 0; i < kN; ++i) {
         const F query = F::of(q[d * kN + i]);
         for (int j = 0; j < kPacks; ++j) s[i][j] = fma(query, keys[j], s[i][j]);
       }
+    };
+    Ahead ahead = values;  // in registers
+    int64_t d = 0;
+    for (; d + 4 <= head_dim; d += 4) {
+      if (half == 0)
+        for (int i = 0; i < 4; ++i) prefetch_near(plane + (k + (d + i + kKeysAhead) * 32) * kElementBytes<kType>);
+      if (half == 0) ahead.ask(kElementBytes<kType> / 2);
+      channel(d);
+      channel(d + 1);
+      channel(d + 2);
+      channel(d + 3);
     }
+    for (; d < head_dim; ++d) channel(d);
+    values = ahead;
     for (int i = 0; i < kN; ++i)
       for (int j = 0; j < kPacks; ++j) s[i][j].store(scores + i * 128 + half * 16 + j * F::kLanes);
   }
@@ -226,15 +248,25 @@ BERTH_MATH void add_values(const std::byte* plane, int64_t v, int64_t v_head_dim
   F sum[kN][kPacks];
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) sum[i][j] = F::load(o + i * o_stride + j * F::kLanes);
-  for (int64_t p = keys.begin; p < keys.end; ++p) {
+  const auto position = [&](int64_t p) __attribute__((always_inline)) {
     F value[kPacks];
-    next.ask(kLines);
     for (int j = 0; j < kPacks; ++j) value[j] = load_kv<kType>(plane, v + p * v_head_dim + j * F::kLanes);
     for (int i = 0; i < kN; ++i) {
       const F weight = F::of(e[i * 128 + p]);
       for (int j = 0; j < kPacks; ++j) sum[i][j] = fma(weight, value[j], sum[i][j]);
     }
+  };
+  Ahead ahead = next;  // in registers
+  int64_t p = keys.begin;
+  for (; p + 4 <= keys.end; p += 4) {
+    ahead.ask(kLines);
+    position(p);
+    position(p + 1);
+    position(p + 2);
+    position(p + 3);
   }
+  for (; p < keys.end; ++p) position(p);
+  next = ahead;
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kPacks; ++j) sum[i][j].store(o + i * o_stride + j * F::kLanes);
 }
@@ -296,18 +328,56 @@ float scale_scores(const AttentionOptions& options, int64_t head, int64_t block_
   return largest(max(max(m[0], m[1]), max(m[2], m[3])));
 }
 
+// Packs that go through a chain of operations side by side: one chain alone would wait for itself.
+template <typename T>
+struct Two {
+  static constexpr int kLanes = 2 * T::kLanes;
+  T a, b;
+  static BERTH_MATH Two of(float value) { return {T::of(value), T::of(value)}; }
+  static BERTH_MATH Two load(const float* p) { return {T::load(p), T::load(p + T::kLanes)}; }
+  BERTH_MATH void store(float* p) const {
+    a.store(p);
+    b.store(p + T::kLanes);
+  }
+  friend BERTH_MATH Two operator+(Two x, Two y) { return {x.a + y.a, x.b + y.b}; }
+  friend BERTH_MATH Two operator-(Two x, Two y) { return {x.a - y.a, x.b - y.b}; }
+  friend BERTH_MATH Two operator*(Two x, Two y) { return {x.a * y.a, x.b * y.b}; }
+  friend BERTH_MATH Two fma(Two x, Two y, Two z) { return {fma(x.a, y.a, z.a), fma(x.b, y.b, z.b)}; }
+  friend BERTH_MATH Two at_least(Two x, float low) { return {at_least(x.a, low), at_least(x.b, low)}; }
+  friend BERTH_MATH Two scale_by_power_of_two(Two p, Two n) {
+    return {scale_by_power_of_two(p.a, n.a), scale_by_power_of_two(p.b, n.b)};
+  }
+};
+
 // Scaled scores less their largest become weights. Returns l_B, to which hidden keys would add 0: packs of them are
 // left out, and those within a pack get their 0 afterwards, since exp of -infinity passes through the denormals, which
 // takes a processor a hundred times as long.
 float weigh(float m, Range seen, float* s) {
   F sum[kAccumulators];
   for (F& a : sum) a = F::of(0.0f);
+  if (seen.begin == 0 && seen.end == kAttentionBlock) {
+    using Packs = Two<Two<F>>;
+    for (int64_t p = 0; p < kAttentionBlock; p += Packs::kLanes) {
+      const Packs e = math::exp<true>(Packs::load(s + p) - Packs::of(m));
+      e.store(s + p);
+      if constexpr (kAccumulators == 2) {
+        sum[0] = (sum[0] + e.a.a) + e.b.a;
+        sum[1] = (sum[1] + e.a.b) + e.b.b;
+      } else {
+        sum[0] = sum[0] + e.a.a;
+        sum[1] = sum[1] + e.a.b;
+        sum[2] = sum[2] + e.b.a;
+        sum[3] = sum[3] + e.b.b;
+      }
+    }
+    return finish(sum);
+  }
   for (int64_t p = seen.begin / kLanes * kLanes; p < seen.end; p += kLanes) {
     for (int j = 0; j < kAccumulators; ++j) {
       const int64_t begin = p + j * F::kLanes, end = begin + F::kLanes;
       if (end <= seen.begin || begin >= seen.end) continue;
       if (begin >= seen.begin && end <= seen.end) {
-        const F e = math::exp(F::load(s + begin) - F::of(m));
+        const F e = math::exp<true>(F::load(s + begin) - F::of(m));
         e.store(s + begin);
         sum[j] = sum[j] + e;
         continue;
@@ -317,7 +387,7 @@ float weigh(float m, Range seen, float* s) {
         for (int64_t i = std::max(begin, seen.end); i < end; ++i) s[i] = value;
       };
       fill_hidden(m);
-      math::exp(F::load(s + begin) - F::of(m)).store(s + begin);
+      math::exp<true>(F::load(s + begin) - F::of(m)).store(s + begin);
       fill_hidden(0);
       sum[j] = sum[j] + F::load(s + begin);
     }
@@ -357,13 +427,15 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
                  std::clamp<int64_t>(all.end - begin, 0, kAttentionBlock)};
   };
   const int64_t v_end = std::clamp<int64_t>(tile.position(tile.count - 1) + 1 - begin, 0, kAttentionBlock);
+  // Every query sees all of it: so it is for most blocks, and most of what follows is spared.
+  const bool whole = seen_by(0).begin == 0 && seen_by(0).end == kAttentionBlock && seen_by(tile.count - 1).begin == 0;
   Ahead values(cache.v + v * kElementBytes<kType>, v_end * cache.v_head_dim * kElementBytes<kType>);
   for (int64_t first = 0; first < tile.count; first += kQueries) {
     const int64_t n = std::min<int64_t>(kQueries, tile.count - first);
     Range seen[kQueries];
     Range any{kAttentionBlock, 0}, all{0, kAttentionBlock};
     for (int64_t i = 0; i < n; ++i) {
-      seen[i] = seen_by(first + i);
+      seen[i] = whole ? Range{0, kAttentionBlock} : seen_by(first + i);
       w.l_block[first + i] = kNothingSeen;
       if (seen[i].begin >= seen[i].end) seen[i] = {kAttentionBlock, kAttentionBlock};
       if (seen[i].begin < seen[i].end) any = {std::min(any.begin, seen[i].begin), std::max(any.end, seen[i].end)};
@@ -381,6 +453,7 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
         w.m_block[first + i] = scale_scores(options, tile.head(first + i), begin, seen[i], scores + i * 128);
     for (int64_t i = 0; i < n; ++i) {
       if (seen[i].begin < seen[i].end) w.l_block[first + i] = weigh(w.m_block[first + i], seen[i], scores + i * 128);
+      next.ask(kElementBytes<kType>);
       for (int64_t d = 0; d < shape.v_padded; d += F::kLanes) F::of(0.0f).store(o + i * shape.v_padded + d);
     }
     // Keys that all of them see together; what lies before and after, for each alone.

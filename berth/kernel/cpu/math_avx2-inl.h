@@ -59,7 +59,6 @@ struct F32x8 {
 
 BERTH_MATH F32x8 fma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 BERTH_MATH F32x8 sqrt(F32x8 a) { return {_mm256_sqrt_ps(a.v)}; }
-BERTH_MATH F32x8 rint(F32x8 a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // max and min return the second operand where one is NaN.
 BERTH_MATH F32x8 at_least(F32x8 x, float low) { return {_mm256_max_ps(_mm256_set1_ps(low), x.v)}; }
 BERTH_MATH F32x8 at_most(F32x8 x, float high) { return {_mm256_min_ps(_mm256_set1_ps(high), x.v)}; }

@@ -61,7 +61,6 @@ struct F32x16 {
 
 BERTH_MATH F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 BERTH_MATH F32x16 sqrt(F32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
-BERTH_MATH F32x16 rint(F32x16 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // max and min return the second operand where one is NaN.
 BERTH_MATH F32x16 at_least(F32x16 x, float low) { return {_mm512_max_ps(_mm512_set1_ps(low), x.v)}; }
 BERTH_MATH F32x16 at_most(F32x16 x, float high) { return {_mm512_min_ps(_mm512_set1_ps(high), x.v)}; }
