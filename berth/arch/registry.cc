@@ -106,7 +106,12 @@ void round_vectors(const DescribeOptions& options, ModelDescription& d) {
   });
   for (TensorSpec& t : d.spec.tensors) {
     if (t.kind != TensorKind::kVector) continue;
-    const auto it = dtypes.find(t.name);
+    auto it = dtypes.find(t.name);
+    if (it == dtypes.end()) {  // joined from modules in a list: norms.weight from norms.0.weight, norms.1.weight, ...
+      const std::string list = t.name.substr(0, t.name.rfind('.') + 1);
+      it = dtypes.lower_bound(list);
+      if (it != dtypes.end() && !it->first.starts_with(list)) it = dtypes.end();
+    }
     if (it != dtypes.end() && (it->second == DType::kBF16 || it->second == DType::kF16)) t.recipe.round_to = it->second;
   }
 }

@@ -86,6 +86,16 @@ class OnLoadAndStored(Folders):
                 self.assertEqual(self.hash(STORIES, way, "--dtype", dtype, "--device-map", "disk", "--offload-folder", self.folder / "disk"), stored)
                 self.assertNotEqual(self.hash(STORIES, way), stored)
 
+    def test_dtype_holds_for_norms_joined_from_a_list(self):
+        config = {"model_type": "stablelm", "architectures": ["StableLmForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                  "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 64, "qk_layernorm": True,
+                  "tie_word_embeddings": False, "dtype": "float32"}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        model, out = self.folder / "wide", self.folder / "narrow"
+        self.succeeds("synth", self.folder / "config.json", model)
+        self.succeeds("quantize", model, out, "--load-in-4bit", "--dtype", "bfloat16")
+        self.assertEqual(self.hash(model, "--load-in-4bit", "--dtype", "bfloat16"), self.hash(out))
+
     def test_a_bare_file_is_cast_whole(self):
         one = struct.pack("<4f", 1, 1 + 2**-10, -3.14159274, 0)
         write_safetensors(self.folder / "in.safetensors", {"a.weight": ("F32", [2, 64]), "a.bias": ("F32", [4], one), "n": ("I32", [2])})
