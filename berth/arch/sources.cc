@@ -213,11 +213,15 @@ class Resolver {
       }
       if (source->storage == SourceStorage::kOther && spec_.unsupported.empty()) {
         const auto& method = checkpoint_.quantization();
-        std::string blocks;  // fp8 runs in blocks of 128 x 128
+        std::string blocks;  // fp8 runs in blocks of 128 x 128 with scales that are floats
         if (method && !method->block_size.empty()) blocks = " in blocks of " + shape_text(method->block_size);
+        const TensorEntry* scales = checkpoint_.find(source->name + "_scale_inv");
+        if (scales != nullptr && scales->dtype != DType::kF32 && scales->dtype != DType::kBF16 &&
+            scales->dtype != DType::kF16)
+          blocks += fmt::format(" with scales in {}", dtype_name(scales->dtype));
         spec_.unsupported =
-            fmt::format("weights stored as {}{} (tensor {}, {})", method ? method->method_name : "an unknown format", blocks,
-                        quoted(source->name), dtype_name(source->dtype));
+            fmt::format("weights stored as {}{} (tensor {}, {})", method ? method->method_name : "an unknown format",
+                        blocks, quoted(source->name), dtype_name(source->dtype));
       }
       tensor.recipe.sources.push_back(*std::move(source));
     }

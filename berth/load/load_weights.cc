@@ -203,7 +203,8 @@ class Loader {
     auto made = std::make_unique<float[]>(scales.count + quant::kTailPadding / sizeof(float));
     quant::MutablePackedMatrix to{layout.format, layout.rows, layout.cols, {}};
     to.planes[static_cast<size_t>(Plane::kScales)] = reinterpret_cast<std::byte*>(made.get());
-    TRY_STATUS(load_plane(to, Plane::kScales, source.companions[0]));
+    if (Status status = load_plane(to, Plane::kScales, source.companions[0]); !status)
+      return std::move(status).error().with_context("loading tensor " + quoted(spec.name));
     quant::PackedMatrix matrix = to;
     matrix.planes[static_cast<size_t>(Plane::kCodes)] = mapping->bytes().data() + entry->offset;
     store_.numbers_.push_back(std::move(made));

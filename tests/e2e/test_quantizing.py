@@ -142,6 +142,20 @@ class Foreign(Folders):
 
 
 class Damaged(Folders):
+    def test_fp8_scales_as_exponents_are_named(self):
+        folder = self.model(llama(lambda o, i: {"weight": ("F8_E4M3", [o, i]), "weight_scale_inv": ("U8", [1, 1])}),
+                            quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+        self.assertIn("fp8 in blocks of [128, 128] with scales in u8", self.fails(4, "unsupported", "run", folder, "--prompt-tokens", "/dev/null", "-n", "1")["message"])
+
+    def test_fp8_scales_that_are_no_numbers_are_named(self):
+        bad = struct.pack("<f", float("nan"))
+        folder = self.model(llama(lambda o, i: {"weight": ("F8_E4M3", [o, i]), "weight_scale_inv": ("F32", [1, 1], bad)}),
+                            quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+        (self.folder / "tokens.json").write_text("[1, 2]")
+        message = self.fails(4, "corrupt_data", "eval", folder, "--tokens", self.folder / "tokens.json")["message"]
+        self.assertIn('loading tensor "model.layers.0', message)
+        self.assertIn("scales of a fp8 matrix: expected finite values, found NaN", message)
+
     def test_scales_that_are_no_floats(self):
         tensors = llama(lambda o, i: {"weight": ("I8", [o, i]), "SCB": ("I32", [o])})
         folder = self.model(tensors, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
