@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <optional>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
+#include "berth/device/cpu/memory.h"
 #include "berth/quant/cast.h"
 
 namespace berth::load {
@@ -38,6 +41,9 @@ class FirstError {
   std::atomic<bool> failed_{false};
 };
 
+// The kernel brings pages around one that is missing (fault_around_bytes): given back as well.
+constexpr uint64_t kFaultAround = uint64_t{64} << 10;
+
 bool is_encodable(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
 // Whether the matrix holds the file's rows of this type byte for byte, one after the other.
@@ -54,15 +60,27 @@ class Filler {
         o_(options),
         decode_(options.vector || options.add_one || reader.dtype() == DType::kF64 ||
                 (options.quantize && !is_encodable(reader.dtype()))),
-        straight_(!options.quantize && !decode_ && is_same_bytes(to.format.codec, reader.dtype())) {}
+        straight_(!options.quantize && !decode_ && is_same_bytes(to.format.codec, reader.dtype())) {
+    const auto layout = quant::packed_layout(to.format, to.rows, to.cols);
+    for (size_t p = 0; layout && p < plane_bytes_.size(); ++p)
+      plane_bytes_[p] = to.planes[p] == nullptr ? 0 : layout->planes[p].bytes;
+  }
 
   Result<Filled> fill(ThreadPool& pool, std::vector<Staging>& staging) {
     CHECK(reader_.rows() == to_.rows);
     if (o_.quantize) return quantize(pool, staging);
+    if (!straight_ && is_mapped()) {
+      TRY_STATUS(for_mapped_pieces(pool, staging, kPieceBytes, [&](int64_t begin, int64_t end, Staging& s) -> Status {
+        populate(begin, end);
+        return quant::pack_rows(to_, reader_.dtype(), mapped_rows(begin, end, s), begin, end - begin);
+      }));
+      return Filled{};
+    }
     const uint64_t row = widest_row_bytes();
     const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / std::max<uint64_t>(row, 1)));
     TRY_STATUS(for_pieces(pool, ceil_div(to_.rows, step), staging, [&](int64_t piece, Staging& s) -> Status {
       const int64_t begin = piece * step, count = std::min(step, to_.rows - begin);
+      populate(begin, begin + count);
       if (straight_) return read_straight(begin, count, s);
       TRY_STATUS(read(begin, count, s));
       if (!decode_) return quant::pack_rows(to_, reader_.dtype(), s.raw, begin, count);
@@ -74,6 +92,19 @@ class Filler {
  private:
   uint64_t widest_row_bytes() const {
     return std::max<uint64_t>(reader_.row_bytes(), decode_ ? static_cast<uint64_t>(to_.cols) * sizeof(float) : 0);
+  }
+
+  // The pages that rows [begin, end) of the matrix will lie in.
+  void populate(int64_t begin, int64_t end) const {
+    if (o_.new_memory == nullptr || to_.rows == 0) return;
+    for (size_t p = 0; p < plane_bytes_.size(); ++p) {
+      const auto rows = static_cast<uint64_t>(to_.rows), bytes = plane_bytes_[p];
+      const auto at = [&](int64_t row) {
+        const auto r = static_cast<uint64_t>(row);
+        return bytes / rows * r + bytes % rows * r / rows;
+      };
+      if (bytes > 0) o_.new_memory->populate({to_.planes[p] + at(begin), at(end) - at(begin)});
+    }
   }
 
   // Rows into s.raw, and decoded into s.values where that is wanted.
@@ -99,7 +130,8 @@ class Filler {
 
   // Pieces are runs of elements: blocks of 4 bit may straddle rows.
   Result<Filled> quantize(ThreadPool& pool, std::vector<Staging>& staging) {
-    if (is_mapped()) return quantize_mapped(pool, staging);
+    const bool whole_blocks = to_.format.codec == Codec::kInt8Row || to_.cols % to_.format.blocksize == 0;
+    if (whole_blocks && is_mapped()) return quantize_mapped(pool, staging);
     Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
     const int64_t elements = to_.rows * to_.cols;
     const uint64_t element_bytes = decode_ ? sizeof(float) : dtype_info(reader_.dtype()).block_bytes;
@@ -109,6 +141,7 @@ class Filler {
     TRY_STATUS(for_pieces(pool, ceil_div(elements, step), staging, [&](int64_t piece, Staging& s) -> Status {
       const int64_t first = piece * step, count = std::min(step, elements - first);
       const int64_t begin = first / to_.cols, end = ceil_div(first + count, to_.cols);
+      populate(begin, end);
       TRY_STATUS(read(begin, end - begin, s));
       const uint64_t skip = static_cast<uint64_t>(first - begin * to_.cols) * element_bytes;
       const std::byte* data = decode_ ? reinterpret_cast<const std::byte*>(s.values.data()) : s.raw.data();
@@ -124,10 +157,9 @@ class Filler {
     return nullptr;
   }
 
-  // Whether all rows are in a mapping, whole, and in whole blocks.
+  // Whether all rows are in a mapping, whole, and used as they are.
   bool is_mapped() const {
     if (o_.mappings.empty() || decode_ || !reader_.lie_in_file() || reader_.row_bytes() == 0) return false;
-    if (to_.format.codec != Codec::kInt8Row && to_.cols % to_.format.blocksize != 0) return false;
     for (int64_t row = 0; row < to_.rows;) {
       const RowReader::Run run = reader_.run_at(row, to_.rows);
       const FileMapping* const mapping = mapping_of(*run.file);
@@ -173,26 +205,62 @@ class Filler {
     return {};
   }
 
-  // All of it, kMappedBytes at a time, whose pages are then given back: else the whole checkpoint would count as this
-  // process's memory.
-  Result<Filled> quantize_mapped(ThreadPool& pool, std::vector<Staging>& staging) {
-    Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
+  // Rows [begin, end) as the file has them: where they are, or put together in s.raw where they are not in one piece.
+  std::span<const std::byte> mapped_rows(int64_t begin, int64_t end, Staging& s) const {
+    const uint64_t row_bytes = reader_.row_bytes();
+    if (const RowReader::Run run = reader_.run_at(begin, end); run.count == end - begin) {
+      const FileMapping* const mapping = mapping_of(*run.file);
+      mapping->populate(run.offset, bytes_of(run));
+      return mapping->bytes().subspan(run.offset, bytes_of(run));
+    }
+    s.raw.resize(static_cast<uint64_t>(end - begin) * row_bytes);
+    for (int64_t row = begin; row < end;) {
+      const Stretch stretch = stretch_at(row, end);
+      stretch.mapping->populate(stretch.from, stretch.to - stretch.from);
+      while (row < stretch.end) {
+        const RowReader::Run run = reader_.run_at(row, stretch.end);
+        std::memcpy(s.raw.data() + static_cast<uint64_t>(row - begin) * row_bytes,
+                    stretch.mapping->bytes().data() + run.offset, bytes_of(run));
+        row += run.count;
+      }
+    }
+    return s.raw;
+  }
+
+  // Calls task(begin, end, staging) for all rows, some `piece_bytes` of them at a time. Pages of the mapping are given
+  // back, a window of pieces at a time, by whoever has done the window's last piece: else the whole checkpoint would
+  // count as this process's memory. As pieces are claimed in order, at most one window per thread is open.
+  Status for_mapped_pieces(ThreadPool& pool, std::vector<Staging>& staging, uint64_t piece_bytes,
+                           FunctionRef<Status(int64_t begin, int64_t end, Staging& staging)> task) const {
     const auto rows_of = [&](uint64_t bytes) {
       return std::max<int64_t>(1, static_cast<int64_t>(bytes / reader_.row_bytes()));
     };
-    const int64_t step = rows_of(kMappedPieceBytes), at_once = ceil_div(rows_of(kMappedBytes), step) * step;
-    for (int64_t first = 0; first < to_.rows; first += at_once) {
-      const int64_t end = std::min(to_.rows, first + at_once);
-      TRY_STATUS(for_pieces(pool, ceil_div(end - first, step), staging, [&](int64_t piece, Staging&) -> Status {
-        const int64_t begin = first + piece * step;
-        return quantize_in_place(quantizer, begin, std::min(end, begin + step));
-      }));
-      for (int64_t row = first; row < end;) {
+    const int64_t step = rows_of(piece_bytes), pieces = ceil_div(to_.rows, step);
+    const auto threads = static_cast<uint64_t>(std::max(1, pool.size()));
+    const int64_t per_window = std::max<int64_t>(1, rows_of(kMappedBytes / threads) / step);
+    std::vector<std::atomic<int64_t>> done(static_cast<size_t>(ceil_div(pieces, per_window)));
+    return for_pieces(pool, pieces, staging, [&](int64_t piece, Staging& s) -> Status {
+      TRY_STATUS(task(piece * step, std::min(to_.rows, (piece + 1) * step), s));
+      const int64_t window = piece / per_window, first = window * per_window;
+      const int64_t last = std::min(pieces, first + per_window);
+      if (done[static_cast<size_t>(window)].fetch_add(1, std::memory_order_relaxed) + 1 < last - first) return {};
+      const int64_t end = std::min(to_.rows, last * step);
+      for (int64_t row = first * step; row < end;) {
         const Stretch stretch = stretch_at(row, end);
-        stretch.mapping->release(stretch.from, stretch.to - stretch.from);
+        const uint64_t from = stretch.from - std::min(stretch.from, kFaultAround);
+        stretch.mapping->release(from, std::min(stretch.to + kFaultAround, stretch.mapping->bytes().size()) - from);
         row = stretch.end;
       }
-    }
+      return {};
+    });
+  }
+
+  Result<Filled> quantize_mapped(ThreadPool& pool, std::vector<Staging>& staging) {
+    Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
+    TRY_STATUS(for_mapped_pieces(pool, staging, kMappedPieceBytes, [&](int64_t begin, int64_t end, Staging&) -> Status {
+      populate(begin, end);
+      return quantize_in_place(quantizer, begin, end);
+    }));
     quantizer.finish();
     return Filled{quantizer.met_non_finite()};
   }
@@ -201,6 +269,7 @@ class Filler {
   const quant::MutablePackedMatrix& to_;
   const FillOptions& o_;
   bool decode_, straight_;
+  std::array<uint64_t, quant::kPlaneCount> plane_bytes_{};
 };
 
 }  // namespace

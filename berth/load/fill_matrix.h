@@ -17,6 +17,10 @@
 #include "berth/load/quantizer.h"
 #include "berth/load/row_reader.h"
 
+namespace berth::device {
+class HostRegions;
+}
+
 namespace berth::load {
 
 // What one thread reads at once. Small enough to be converted out of its own cache, large enough that a request to the
@@ -24,8 +28,9 @@ namespace berth::load {
 // stored and as fp32.
 inline constexpr uint64_t kPieceBytes = uint64_t{512} << 10;
 
-// Of a mapping that is read to be quantized, as much is this process's memory at once, in such pieces.
-inline constexpr uint64_t kMappedBytes = uint64_t{16} << 20;
+// Of a mapping whose rows are quantized or packed, as much is this process's memory at once (or a piece per thread,
+// where that is more). To be quantized they are taken in such pieces.
+inline constexpr uint64_t kMappedBytes = uint64_t{2} << 20;
 inline constexpr uint64_t kMappedPieceBytes = uint64_t{128} << 10;
 
 // Buffers of one thread; grown, never shrunk.
@@ -43,8 +48,10 @@ struct FillOptions {
   DType round_to = DType::kF32;       // vectors: --dtype's rounding, before one is added
   Isa isa = Isa::kRef;                // of the encoders
   NonFinite non_finite = NonFinite::kRefuse;
-  // Of the checkpoint's files: rows that are quantized as they are in one of these are not read but used there.
+  // Of the checkpoint's files: rows that are quantized or packed as they are in one of these are not read but used
+  // there.
   std::span<const std::unique_ptr<FileMapping>> mappings;
+  device::HostRegions* new_memory = nullptr;  // where the matrix may lie: its pages are asked for just before use
 };
 
 struct Filled {

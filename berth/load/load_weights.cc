@@ -432,8 +432,9 @@ class Loader {
     fill.add_one = spec.recipe.add_one;
     fill.round_to = spec.recipe.round_to;
     fill.isa = r_.devices->cpu().isa();
-    if (fill.quantize && r_.map_files) map_files_to_read();
+    if (r_.map_files) map_files_to_read();
     fill.mappings = reading_;
+    fill.new_memory = device::HostRegions::instance().get();
     TRY_STATUS(fill_matrix(reader, to, fill, pool(), staging_));
     return {};
   }

@@ -107,22 +107,39 @@ void swap_nibbles(const std::byte* in, std::byte* out, uint64_t n) {
   for (uint64_t i = 0; i < n; ++i) out[i] = (in[i] << 4) | (in[i] >> 4);
 }
 
+// Whether one of `n` fp16 numbers is NaN or an infinity.
+bool any_special(const uint16_t* d, uint64_t n) {
+  uint16_t most = 0;
+  for (uint64_t i = 0; i < n; ++i) most = std::max(most, static_cast<uint16_t>(d[i] & 0x7C00u));
+  return most == 0x7C00u;
+}
+
 // A scale that is NaN or infinite may make a NaN of a code: such rows are decoded to see.
 Status check_rows(const PackedMatrix& matrix, int64_t row_begin, int64_t row_count) {
   const CodecInfo& info = codec_info(matrix.format.codec);
+  TRY(const PackedLayout row, packed_layout(matrix.format, 1, matrix.cols));
+  const PlaneLayout &d = row.plane(Plane::kScales), &mins = row.plane(Plane::kMins);
+  if (d.dtype == DType::kF16 && (mins.count == 0 || mins.dtype == DType::kF16)) {
+    // Products of finite ones with sub-scales are finite.
+    const auto finite = [&](Plane plane, uint64_t per_row) {
+      return !any_special(matrix.plane<uint16_t>(plane) + static_cast<uint64_t>(row_begin) * per_row,
+                          static_cast<uint64_t>(row_count) * per_row);
+    };
+    if (finite(Plane::kScales, d.count) && (mins.count == 0 || finite(Plane::kMins, mins.count))) return {};
+  }
   const RowBlocks blocks = row_blocks(matrix, row_begin);
   std::vector<float> s(static_cast<size_t>(blocks.count)), m(info.has_min ? s.size() : 0), values;
-  for (int64_t row = row_begin; row < row_begin + row_count; ++row) {
-    row_scales(matrix, row, s.data(), m.data());
+  for (int64_t r = row_begin; r < row_begin + row_count; ++r) {
+    row_scales(matrix, r, s.data(), m.data());
     uint32_t special = 0;
     for (const float v : s) special |= (std::bit_cast<uint32_t>(v) & 0x7F800000u) == 0x7F800000u;
     for (const float v : m) special |= (std::bit_cast<uint32_t>(v) & 0x7F800000u) == 0x7F800000u;
     if (special == 0) continue;
     values.resize(static_cast<size_t>(matrix.cols));
-    decode_row(matrix, row, values.data());
+    decode_row(matrix, r, values.data());
     for (size_t k = 0; k < values.size(); ++k) {
       if (values[k] != values[k]) {
-        return nan_weight(matrix, static_cast<uint64_t>(row * matrix.cols) + k);
+        return nan_weight(matrix, static_cast<uint64_t>(r * matrix.cols) + k);
       }
     }
   }

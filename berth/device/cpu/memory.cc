@@ -6,12 +6,15 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <tuple>
+#include <vector>
 
 #include "berth/base/bytes.h"
 #include "berth/base/cgroup.h"
@@ -74,9 +77,25 @@ HostMemory host_memory(const std::string& root, const ProcessLimits& limits) {
   return out;
 }
 
+namespace {
+
+// What populate() brings at once: small enough to be still in the second-level cache when it is written to.
+constexpr uint64_t kUnitBytes = uint64_t{256} << 10;
+
+// A region that was mapped anew, of which no page need be there yet.
+struct NewRegion {
+  NewRegion(uint64_t bytes, bool in_huge_pages) : size(bytes), populated(bytes / kUnitBytes), huge(in_huge_pages) {}
+  uint64_t size;
+  std::vector<std::atomic<bool>> populated;  // by unit
+  std::atomic<bool> huge;                    // asked for
+};
+
+}  // namespace
+
 // Kept ranges by address, joined where they touch: a range is pages, so any part of it can be used or unmapped alone.
 struct HostRegions::State {
   std::mutex mutex;
+  std::map<std::byte*, std::shared_ptr<NewRegion>> made_anew;
   std::map<std::byte*, uint64_t> kept;
   uint64_t kept_bytes = 0;
   uint64_t max_kept_bytes = kMaxKeptBytes;
@@ -154,8 +173,8 @@ bool huge_pages_come_quickly(std::byte* at, uint64_t size) {
   constexpr uint64_t kPage = HostRegions::kPageBytes;
   constexpr std::chrono::microseconds kQuick{700};  // 3 GB/s
   // Several, as the first may come from what the kernel has at hand when the next ones do not; the first slow one ends
-  // it. No more than an eighth of the region, whose end may never be used.
-  const uint64_t asked = std::clamp(size / 8 / kPage, uint64_t{1}, uint64_t{16}) * kPage;
+  // it. No more than an eighth of the region, whose end may never be used. populate() goes on watching.
+  const uint64_t asked = std::clamp(size / 8 / kPage, uint64_t{1}, uint64_t{4}) * kPage;
   if (::madvise(at, asked, MADV_HUGEPAGE) != 0) return false;
   for (uint64_t page = 0; page < asked; page += kPage) {
     const auto start = std::chrono::steady_clock::now();
@@ -198,11 +217,42 @@ Result<std::span<std::byte>> HostRegions::acquire(uint64_t bytes) {
     return e;
   }
   if (!state_->huge_pages_are_slow) state_->huge_pages_are_slow = !huge_pages_come_quickly(at, size);
+  state_->made_anew[at] = std::make_shared<NewRegion>(size, !state_->huge_pages_are_slow);
   return std::span<std::byte>(at, size);
+}
+
+void HostRegions::populate(std::span<const std::byte> range) {
+#if defined(MADV_POPULATE_WRITE)
+  std::byte* base = nullptr;
+  std::shared_ptr<NewRegion> region;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    auto after = state_->made_anew.upper_bound(const_cast<std::byte*>(range.data()));
+    if (after == state_->made_anew.begin()) return;
+    std::tie(base, region) = *--after;
+  }
+  const auto begin = static_cast<uint64_t>(range.data() - base);
+  if (begin >= region->size) return;
+  const uint64_t end = std::min(begin + range.size(), region->size);
+  for (uint64_t unit = begin / kUnitBytes; unit < ceil_div(end, kUnitBytes); ++unit) {
+    if (region->populated[unit].exchange(true, std::memory_order_relaxed)) continue;
+    constexpr std::chrono::microseconds kSlow{1500};  // of one huge page: 1.4 GB/s
+    const auto start = std::chrono::steady_clock::now();
+    if (::madvise(base + unit * kUnitBytes, kUnitBytes, MADV_POPULATE_WRITE) != 0) return;  // touching does it, too
+    if (!region->huge || std::chrono::steady_clock::now() - start < kSlow) continue;
+    if (!region->huge.exchange(false)) continue;
+    ::madvise(base, region->size, MADV_NOHUGEPAGE);
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->huge_pages_are_slow = true;
+  }
+#else
+  static_cast<void>(range);
+#endif
 }
 
 void HostRegions::release(std::span<std::byte> region) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->made_anew.erase(region.data());
   if (state_->kept_bytes + region.size() <= state_->max_kept_bytes)
     state_->keep(region.data(), region.size());
   else

@@ -2,7 +2,7 @@
 //
 // Regions come from anonymous mappings aligned to 2 MiB, with huge pages asked for as long as those come quickly. First
 // touch is slow (with huge pages 0.3 to 0.6 GB/s on some virtual machines), so what an arena gives back is kept for the
-// next one up to a limit, whatever its size.
+// next one up to a limit, whatever its size, and who fills new memory calls populate() first.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,11 @@ class HostRegions : public RegionSource {
   // A multiple of kPageBytes, aligned to it. Errors: kDevice with the system's reason and the limit that binds.
   Result<std::span<std::byte>> acquire(uint64_t bytes) override;
   void release(std::span<std::byte> region) override;
+
+  // Makes a region's pages present just before they are written to: half as long as touching them one by one (3.9 for
+  // 2.5 GB/s), and the zeros are still in the cache. Once huge pages come slowly, the region gets small ones from there
+  // on. Advice: ranges of other memory, or of memory that was used before, are left alone.
+  void populate(std::span<const std::byte> range);
 
   uint64_t kept_bytes() const;
   // Gives everything kept back to the system.

@@ -2,11 +2,14 @@
 #include "berth/device/cpu/memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 namespace berth::device {
 namespace {
@@ -104,6 +107,31 @@ TEST(HostRegions, WhatIsKeptIsUsedAgainInPartsAndJoined) {
   regions.release(*again);
   regions.drop_kept();
   EXPECT_EQ(regions.kept_bytes(), 0u);
+}
+
+TEST(HostRegions, PopulatingBringsTheRangeAsZerosAndLeavesWhatIsThereAlone) {
+  HostRegions regions;
+  const auto region = regions.acquire(64 * kMiB);
+  ASSERT_TRUE(region);
+  std::byte* const at = region->data() + 40 * kMiB;  // beyond the pages that are touched to be timed
+  at[kMiB + 5] = std::byte{7};
+  regions.populate({at + 4321, 2 * kMiB});
+  std::vector<unsigned char> there(2 * kMiB / 4096);
+  ASSERT_EQ(::mincore(at, 2 * kMiB, there.data()), 0);
+#if defined(MADV_POPULATE_WRITE)
+  EXPECT_EQ(std::count_if(there.begin(), there.end(), [](unsigned char page) { return (page & 1) != 0; }),
+            std::ssize(there));
+#endif
+  EXPECT_EQ(at[kMiB + 5], std::byte{7});
+  EXPECT_EQ(at[4321], std::byte{0});
+  at[4321] = std::byte{8};
+  regions.populate({at, 2 * kMiB});  // again
+  EXPECT_EQ(at[4321], std::byte{8});
+  std::byte elsewhere{3};
+  regions.populate({&elsewhere, 1});
+  EXPECT_EQ(elsewhere, std::byte{3});
+  regions.release(*region);
+  regions.populate({at, kMiB});  // kept for the next one: no longer new
 }
 
 TEST(HostRegions, ImpossibleSizesAreErrorsWithAReason) {

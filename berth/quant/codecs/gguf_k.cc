@@ -59,36 +59,42 @@ void row_scales_6(const PackedMatrix& matrix, int64_t row, float* s, float*) {
 template <int kBits>
 void unpack_45(const uint8_t* p, int64_t row, const MutablePackedMatrix& matrix) {
   const int64_t n = matrix.cols / kBlock, at = row * n;
-  for (int64_t b = at; b < at + n; ++b) {
-    matrix.plane<uint16_t>(Plane::kScales)[b] = load_le<uint16_t>(p);
-    matrix.plane<uint16_t>(Plane::kMins)[b] = load_le<uint16_t>(p + 2);
-    std::memcpy(matrix.plane<uint8_t>(Plane::kSubScales) + b * kPackedScales, p + 4, kPackedScales);
+  uint16_t* const d = matrix.plane<uint16_t>(Plane::kScales) + at;
+  uint16_t* const dmin = matrix.plane<uint16_t>(Plane::kMins) + at;
+  uint8_t* const sub_scales = matrix.plane<uint8_t>(Plane::kSubScales) + at * kPackedScales;
+  uint8_t* codes = matrix.plane<uint8_t>(Plane::kCodes) + at * 128;
+  uint32_t* high = matrix.plane<uint32_t>(Plane::kHigh) + (kBits == 5 ? at * 8 : 0);
+  for (int64_t b = 0; b < n; ++b, codes += 128) {
+    d[b] = load_le<uint16_t>(p);
+    dmin[b] = load_le<uint16_t>(p + 2);
+    std::memcpy(sub_scales + b * kPackedScales, p + 4, kPackedScales);
     p += 4 + kPackedScales;
-    const uint8_t* qh = p;
-    if (kBits == 5) p += 32;
-    for (int group = 0; group < 8; ++group) {
-      store_nibbles(p + (group / 2) * 32, group % 2 * 4, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
-      if (kBits == 5) matrix.plane<uint32_t>(Plane::kHigh)[b * 8 + group] = even_odd_bits(bit_mask(qh, group));
+    if constexpr (kBits == 5) {
+      const HighWords words(p);
+      for (int group = 0; group < 8; ++group) high[group] = words.word(group);
+      high += 8;
+      p += 32;
     }
+    for (int group = 0; group < 8; ++group) store_nibbles(p + (group / 2) * 32, group % 2 * 4, codes + group * 16);
     p += 128;
   }
 }
 
 void unpack_6(const uint8_t* p, int64_t row, const MutablePackedMatrix& matrix) {
   const int64_t n = matrix.cols / kBlock, at = row * n;
-  for (int64_t b = at; b < at + n; ++b) {
-    for (int group = 0; group < 8; ++group) {  // of 32: four per half, with 64 bytes of ql and 32 of qh
-      const int half = group / 4, k = group % 4;
-      const uint8_t* ql = p + half * 64 + (k % 2) * 32;
-      const uint8_t* qh = p + 128 + half * 32;
-      store_nibbles(ql, k / 2 * 4, matrix.plane<uint8_t>(Plane::kCodes) + b * 128 + group * 16);
-      uint32_t* high = matrix.plane<uint32_t>(Plane::kHigh) + (b * 8 + group) * 2;
-      high[0] = even_odd_bits(bit_mask(qh, 2 * k));
-      high[1] = even_odd_bits(bit_mask(qh, 2 * k + 1));
+  uint16_t* const d = matrix.plane<uint16_t>(Plane::kScales) + at;
+  int8_t* const sub_scales = matrix.plane<int8_t>(Plane::kSubScales) + at * 16;
+  uint8_t* codes = matrix.plane<uint8_t>(Plane::kCodes) + at * 128;
+  uint32_t* high = matrix.plane<uint32_t>(Plane::kHigh) + at * 16;
+  for (int64_t b = 0; b < n; ++b, p += 210) {
+    for (int half = 0; half < 2; ++half, codes += 64, high += 8) {  // of 128: 64 bytes of ql and 32 of qh
+      const uint8_t* ql = p + half * 64;
+      const HighWords words(p + 128 + half * 32);
+      for (int k = 0; k < 4; ++k) store_nibbles(ql + k % 2 * 32, k / 2 * 4, codes + k * 16);
+      for (int bit = 0; bit < 8; ++bit) high[bit] = words.word(bit);
     }
-    std::memcpy(matrix.plane<int8_t>(Plane::kSubScales) + b * 16, p + 192, 16);
-    matrix.plane<uint16_t>(Plane::kScales)[b] = load_le<uint16_t>(p + 208);
-    p += 210;
+    std::memcpy(sub_scales + b * 16, p + 192, 16);
+    d[b] = load_le<uint16_t>(p + 208);
   }
 }
 
