@@ -5,6 +5,7 @@
 namespace berth::kernel::cpu {
 
 RowsFn rows_int8_avx2(const WeightView& w);
+RowsFn few_int8_avx2(const WeightView& w);
 RowsFn rows_exact_avx2(const WeightView& w);
 RowsFn few_exact_avx2(const WeightView& w);
 GemmFn gemm_int8_avx2(quant::Codec codec);
@@ -12,7 +13,7 @@ GemmFn gemm_exact_avx2(quant::Codec codec);
 
 namespace {
 RowsFn rows(const WeightView& w, bool int8, int64_t m) {
-  if (int8) return rows_int8_avx2(w);
+  if (int8) return m > 1 ? few_int8_avx2(w) : rows_int8_avx2(w);
   const RowsFn few = m > 1 ? few_exact_avx2(w) : nullptr;
   return few != nullptr ? few : rows_exact_avx2(w);
 }
@@ -25,8 +26,8 @@ int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
     if (info.word_elements < 8) return 65;
     return bits == 4 && !info.has_min ? 49 : 33;
   }
-  if (bits > 4) return bits == 8 ? 11 : bits == 5 ? 6 : 5;
-  return info.codec == quant::Codec::kQ4_K ? 8 : info.has_min ? 13 : 12;
+  if (info.int8_book != nullptr || bits == 8) return 17;  // a dot needs two signs or a magnitude per input in any case
+  return bits == 6 ? 41 : 25;
 }
 }  // namespace
 

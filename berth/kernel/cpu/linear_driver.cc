@@ -36,7 +36,7 @@ constexpr int64_t kLeastShareBytes = 16 * 1024;  // less is not worth a second t
 // not make the hardware fetch the other.
 constexpr int64_t kBetweenThreads = 4096;
 
-// In exact mode the same step of all inputs is read together: what to add to the bytes between two inputs, that these
+// The same step of all inputs is read together: what to add to the bytes between two inputs, that these
 // steps lie in different sets of the first-level cache, and not all at the same place of a page.
 int64_t apart(int64_t bytes) {
   const int64_t at = bytes % 2048;
@@ -252,8 +252,7 @@ Task Call::task_of(const LinearJob& job, int64_t begin, int64_t count, int64_t m
 
 void Call::rows_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
   int64_t x_bytes = prepared_bytes(layout, in_.k);
-  const bool exact = layout != InputLayout::kNibbles && layout != InputLayout::kBytes;
-  if (exact && m_count > 1) x_bytes += apart(x_bytes);
+  if (m_count > 1) x_bytes += apart(x_bytes);
   const int64_t area = align_up(rows_scratch_bytes(in_.k, m_count), int64_t{64}) + kBetweenThreads;
   std::byte* const x = scratch_.data();
   std::byte* const areas = x + m_count * x_bytes + kBetweenThreads;
