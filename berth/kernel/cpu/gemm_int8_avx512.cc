@@ -359,17 +359,23 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrde
 // The memory that the next task of this thread packs, asked for a little at a time while this one multiplies.
 class Ahead {
  public:
-  // `calls`: of ask().
-  Ahead(const GemmTask& t, int64_t code_bytes, int64_t high_bytes, int64_t calls) {
+  // `calls`: of ask(). `late`: in their last quarter only, where what was asked for sooner would have left the
+  // second-level cache again.
+  Ahead(const GemmTask& t, int64_t code_bytes, int64_t high_bytes, int64_t calls, bool late) {
     if (t.next_rows == 0) return;
     const int64_t row = t.w.stored_row(t.next_begin);
     add(t.w.codes + row * code_bytes, t.next_rows * code_bytes);
     if (high_bytes != 0) add(reinterpret_cast<const uint8_t*>(t.w.high) + row * high_bytes, t.next_rows * high_bytes);
     int64_t lines = 0;
     for (int i = 0; i < count_; ++i) lines += (end_[i] - at_[i] + 63) / 64;
-    each_ = (lines + calls - 1) / calls;
+    skip_ = late ? calls * 3 / 4 : 0;
+    each_ = (lines + calls - skip_ - 1) / (calls - skip_);
   }
   void ask() {
+    if (skip_ > 0) {
+      --skip_;
+      return;
+    }
     for (int64_t n = 0; n < each_ && part_ < count_; ++n) {
       _mm_prefetch(at_[part_], _MM_HINT_T1);
       at_[part_] += 64;
@@ -385,7 +391,7 @@ class Ahead {
   }
   const char *at_[2] = {}, *end_[2] = {};
   int count_ = 0, part_ = 0;
-  int64_t each_ = 0;
+  int64_t each_ = 0, skip_ = 0;
 };
 
 template <Kind kKind, bool kMin, bool kScaled>
@@ -402,7 +408,8 @@ void gemm(const GemmTask& t) {
   const int64_t panels = (t.row_count + kPanelN - 1) / kPanelN;
   const int64_t row_codes = kKind != Kind::kByte ? words * 16 : t.w.in_blocks ? words * kQ8BlockBytes : words * 32;
   const int64_t row_high = kKind == Kind::kSix ? words * 8 : kKind == Kind::kFive ? words * 4 : 0;
-  Ahead ahead(t, row_codes, row_high, panels * kLanes * tiles.count());
+  constexpr int64_t kManyInputs = 1 << 20;  // bytes: all of them together push other memory out
+  Ahead ahead(t, row_codes, row_high, panels * kLanes * tiles.count(), padded_m * x_bytes > kManyInputs);
   for (int64_t group = 0; group < panels; group += kInt8Panels) {
     const int64_t group_end = group + kInt8Panels < panels ? group + kInt8Panels : panels;
     for (int64_t panel = group; panel < group_end; ++panel) {
