@@ -379,11 +379,25 @@ int32_t block_number(const std::string& path) {
              : -1;
 }
 
-plan::Plan plan_of(const compat::CompatResult& result, const PlanInputs& inputs, std::string strategy) {
+// The model once loaded: a packed weight of an odd number of elements ends in half a byte more than Transformers'
+// planner counts for it.
+uint64_t memory_footprint(const compat::CompatResult& result, const LibraryTree& library, const Options& options) {
+  uint64_t odd = 0;
+  if (options.compat == "transformers" && library.quantizer == compat::Quantizer::kBitsandbytes)
+    arch::for_each_module(library.tree, [&](const std::string&, const arch::Module& m) {
+      if (!m.same_as.empty() || m.class_name != "Linear4bit") return;
+      for (const arch::Parameter& p : m.parameters)
+        if (p.name == "weight") odd += static_cast<uint64_t>(element_count(p.shape).value_or(0)) % 2;
+    });
+  return result.total.as_bytes() + (odd + 1) / 2;
+}
+
+plan::Plan plan_of(const compat::CompatResult& result, const PlanInputs& inputs, uint64_t footprint,
+                   std::string strategy) {
   plan::Plan out;
   out.strategy = std::move(strategy);
   out.shape = inputs.shape;
-  out.memory_footprint_bytes = result.total.as_bytes();
+  out.memory_footprint_bytes = footprint;
   std::string main = "cpu";
   for (const plan::DeviceName& d : result.map->devices())
     if (d.is_accelerator()) {
@@ -562,7 +576,7 @@ Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& opt
   TRY(const LibraryTree library, library_tree(model, options, asked.map));
   TRY(out.result, ask_library(library, inputs.machine, options, asked));
   if (!out.result.map) return library_error(out.result);
-  out.planned.plan = plan_of(out.result, inputs, asked.strategy);
+  out.planned.plan = plan_of(out.result, inputs, memory_footprint(out.result, library, options), asked.strategy);
   out.here = plan_here(model, inputs, *out.result.map);
   if (out.here) out.planned.plan.estimate = out.here->estimate;
   judge(model, library, native, asked.map.has_value(), ask, out);

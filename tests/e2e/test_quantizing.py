@@ -190,6 +190,14 @@ class Skipped(Folders):
         self.assertIn("dense_4h_to_h", error["message"])
 
 
+class Counted(Folders):
+    def test_packed_weights_of_odd_sizes_end_in_a_whole_byte(self):
+        config = {**LLAMA, "hidden_size": 63, "intermediate_size": 97, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        plan = self.succeeds("plan", self.folder / "config.json", "--load-in-4bit", "--compat", "transformers", "--device-map", "cpu", "--json").json()
+        self.assertEqual(plan["memory_footprint_bytes"], 23722)  # get_memory_footprint() of Transformers 5.24.0
+
+
 class Wrapped(Folders):
     """A text model inside a wrapper's config."""
 
