@@ -14,15 +14,14 @@ GemmFn gemm_exact_avx2(quant::Codec codec);
 namespace {
 RowsFn rows(const WeightView& w, bool int8, int64_t m) {
   if (int8) return m > 1 ? few_int8_avx2(w) : rows_int8_avx2(w);
-  const RowsFn few = m > 1 ? few_exact_avx2(w) : nullptr;
-  return few != nullptr ? few : rows_exact_avx2(w);
+  return m > 1 ? few_exact_avx2(w) : rows_exact_avx2(w);
 }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec) : gemm_exact_avx2(codec); }
 // Measured per format at K = 4096.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const int32_t bits = info.code_bits;
   if (!int8) {
-    if (info.word_elements == 2) return 10;
+    if (info.word_elements <= 2) return 65;
     if (info.word_elements < 8) return 65;
     return bits == 4 && !info.has_min ? 49 : 33;
   }

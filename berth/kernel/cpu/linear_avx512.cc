@@ -6,19 +6,21 @@ namespace berth::kernel::cpu {
 
 RowsFn rows_int8_avx512(const WeightView& w);
 RowsFn rows_exact_avx512(const WeightView& w);
+RowsFn few_exact_avx512(const WeightView& w);
 GemmFn gemm_int8_avx512(quant::Codec codec);
 GemmFn gemm_exact_avx512(quant::Codec codec);
 
 namespace {
-RowsFn rows(const WeightView& w, bool int8, int64_t) { return int8 ? rows_int8_avx512(w) : rows_exact_avx512(w); }
+RowsFn rows(const WeightView& w, bool int8, int64_t m) {
+  return int8 ? rows_int8_avx512(w) : m > 1 ? few_exact_avx512(w) : rows_exact_avx512(w);
+}
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
 // Measured per format at K = 4096 on an Intel server core; on Zen 5, where decoding anew for every input costs less, by
 // layout. In exact mode the rows loop decodes once for 16 inputs, except where words are one or two elements.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const bool intel = __builtin_cpu_is("intel");
   if (!int8) {
-    if (info.word_elements == 1) return 16;
-    if (info.word_elements == 2) return intel ? 11 : 14;
+    if (info.word_elements <= 2) return 65;
     return info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
   }
   if (info.code_bits == 8) return intel ? 6 : 10;

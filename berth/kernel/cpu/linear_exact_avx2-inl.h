@@ -179,7 +179,7 @@ constexpr int64_t group_codes(Kind kind) { return group_bytes(kind) - 32; }
 
 // The codes of what is left after the last whole step, `words` of 32; the others are 0, and so is their x.
 template <Kind kKind>
-BERTH_INLINE void tail_codes(const Stream& row, int64_t step, int64_t words, uint8_t codes[128]) {
+BERTH_INLINE void tail_codes(const Stream& row, int64_t step, int64_t words, uint8_t* codes) {
   const uint8_t* const from = row.codes + step * 4 * group_bytes(kKind);
   if (kKind == Kind::kQ8Block) {
     for (int64_t group = 0; group * 8 < words; ++group)

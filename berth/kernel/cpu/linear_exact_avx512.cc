@@ -1,204 +1,15 @@
-// kernel/cpu/linear_exact_avx512.cc — y = W x in exact mode (numerics.md 1) with AVX-512, few inputs: lanes are the
+// kernel/cpu/linear_exact_avx512.cc — y = W x in exact mode (numerics.md 1) with AVX-512, one input: lanes are the
 // lanes.
 //
 // Two registers hold a row's 32 accumulators. A 64-byte load is 16 words, one per lane; x lies in scratch so that one
 // load gives every lane the element of its word (InputLayout). Four rows at a time, a quarter of the task's rows apart
-// (linear_int8_avx512.cc says why).
+// (linear_int8_avx512.cc says why). How codes become floats: linear_exact_avx512-inl.h.
 //
-//   E = 8, 4 bits  words >> 4i: the 32-bit permute reads 4 bits of each lane and gives the exact fp32 code: one shift,
-//                  one permute, one fma per 16 weights. i ascends, so elements come as 1 0 3 2 5 4 7 6.
-//   E = 8, 5, 6    nibbles to bytes, the high plane's bits added (byte masks), then as below.
-//   E = 4, 8 bits  byte b of each word under the bytes 4B 00 00 is the float 2^23 + code: less 2^23 it is exact.
-//   E = 2, 1       widened.
-//
-// Two inputs and more (E = 8, 4): two rows' words are decoded into 16 (8) registers, which then meet one input after
-// the other, whose sums wait in scratch (few_half). So odd numbers of inputs cost no more than even ones.
-//
-// Start reading at: octet_half.
-#include <immintrin.h>
-
-#include "berth/kernel/cpu/linear_kernels.h"
+// Start reading at: book_products.
+#include "berth/kernel/cpu/linear_exact_avx512-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
-
-using quant::Codec;
-
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, kSix };
-
-// Where scales come from: nowhere, the expanded buffer (unusual block sizes, fp8), fp32 absmax of 64, nested absmax of
-// 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16, before the codes of their block. Expanding first
-// costs a fifth of the speed.
-enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6, kInBlock };
-
-constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
-
-#define BERTH_INLINE inline __attribute__((always_inline))
-
-constexpr int word_elements(Kind kind) {
-  switch (kind) {
-    case Kind::kF32:
-      return 1;
-    case Kind::kBF16:
-    case Kind::kF16:
-      return 2;
-    case Kind::kInt8:
-    case Kind::kQ8:
-    case Kind::kQ8Block:
-    case Kind::kFP8:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
-// Bytes of 32 words, with what lies between them.
-constexpr int64_t step_bytes(Kind kind) { return kind == Kind::kQ8Block ? 4 * kQ8BlockBytes : 128; }
-
-// One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
-struct Stream {
-  const uint8_t* codes;
-  const uint32_t* high;
-  const uint8_t* s;
-  const uint8_t* m;
-  const uint8_t* sub;
-  int64_t block;
-};
-
-// Constant operands of a loop.
-struct Operands {
-  __m512 book, offset;
-  const float* t;
-  const float* map;            // kNested: bitsandbytes' 256 values,
-  const float* nested_absmax;  // their scale per 256 blocks
-  __m128 nested_offset;        // and what is added
-};
-
-struct Accumulators {
-  __m512 half[2];  // lanes 0..15, 16..31
-};
-
-template <bool kTail>
-BERTH_INLINE __m512i load_codes(const uint8_t* p, int64_t bytes) {
-  if (!kTail) return _mm512_loadu_si512(p);
-  const __mmask64 mask = bytes >= 64 ? ~__mmask64{0} : bytes <= 0 ? 0 : (__mmask64{1} << bytes) - 1;
-  return _mm512_maskz_loadu_epi8(mask, p);
-}
-
-// The 64 codes of two Q8_0 blocks, or those of the first or of neither.
-template <bool kTail>
-BERTH_INLINE __m512i load_two_blocks(const uint8_t* p, int64_t bytes) {
-  const auto codes = [](const uint8_t* block) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
-  };
-  if (kTail && bytes <= 0) return _mm512_setzero_si512();
-  const __m512i first = _mm512_castsi256_si512(codes(p));
-  if (kTail && bytes <= 32) return _mm512_inserti64x4(first, _mm256_setzero_si256(), 1);
-  return _mm512_inserti64x4(first, codes(p + kQ8BlockBytes), 1);
-}
-
-BERTH_INLINE __m512 fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-
-// Byte `b` of every lane as a float, less `offset`: 0x4B0000uu = 2^23 + uu.
-template <int kByte>
-BERTH_INLINE __m512 byte_float(__m512i v, __m512 offset) {
-  const __m512i magic = _mm512_set1_epi32(0x4b000000);
-  const __m512i where = _mm512_set4_epi32(12 + kByte, 8 + kByte, 4 + kByte, kByte);
-  const __m512i u = _mm512_mask_shuffle_epi8(magic, 0x1111111111111111ull, v, where);
-  return _mm512_sub_ps(_mm512_castsi512_ps(u), offset);
-}
-
-// --- scales of one step of 32 words of a row ---
-
-// The step's block scales (and minima), one float per block, in order.
-struct StepScales {
-  __m512 s, m;
-};
-
-// The fp16 at p in all lanes.
-BERTH_INLINE __m512 half_float(const uint8_t* p) {
-  uint16_t bits;
-  __builtin_memcpy(&bits, p, 2);
-  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits)));
-}
-
-// Q4_K, Q5_K: bytes 0-3 sc0..3 and top two bits of sc4..7; 4-7 mn likewise; 8-11: low four bits of sc4..7, mn4..7.
-// (Planes may be read 64 bytes past their end.)
-BERTH_INLINE StepScales k45_scales(const Stream& row, int64_t step) {
-  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 12));
-  const __m128i first = _mm_and_si128(v, _mm_set1_epi8(63));  // sc0..3 mn0..3
-  const __m128i top = _mm_and_si128(_mm_srli_epi16(v, 2), _mm_set1_epi8(0x30));
-  const __m128i low =
-      _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(v, 0xaa), _mm_setr_epi32(0, 4, 0, 4)), _mm_set1_epi8(15));
-  const __m128i packed = _mm_unpacklo_epi32(first, _mm_or_si128(top, low));  // sc0..7 mn0..7
-  const __m512 all = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed));
-  const __m512 m = _mm512_shuffle_f32x4(all, all, 0x4e);
-  const __m512 dm = _mm512_xor_ps(half_float(row.m + step * 2), _mm512_set1_ps(-0.0f));  // the minima are subtracted
-  return {_mm512_mul_ps(half_float(row.s + step * 2), all), _mm512_mul_ps(dm, m)};
-}
-
-// `words`: how many words of the step exist (kTail). Scales of absent blocks are 0.
-template <Kind kKind, bool kMin, Scale kScale, bool kTail>
-BERTH_INLINE StepScales step_scales(const Stream& row, int64_t step, const Operands& op, int64_t words) {
-  constexpr int kBlocks = word_elements(kKind);  // of 32 elements in a step of 32 words
-  StepScales v{_mm512_setzero_ps(), _mm512_setzero_ps()};
-  const __mmask16 real = static_cast<__mmask16>((1u << (words * kBlocks / 32)) - 1);
-  if (kScale == Scale::kBuffer) {
-    v.s = _mm512_maskz_loadu_ps(kTail ? real : static_cast<__mmask16>((1u << kBlocks) - 1), row.s + step * kBlocks * 4);
-  } else if (kScale == Scale::kAbsmax) {
-    const __mmask8 blocks = static_cast<__mmask8>((1u << (words + 7) / 8) - 1);
-    const float* a = reinterpret_cast<const float*>(row.s + step * 16);
-    v.s = _mm512_castps128_ps512(kTail ? _mm_maskz_loadu_ps(blocks, a) : _mm_loadu_ps(a));
-  } else if (kScale == Scale::kNested) {
-    // fp32(map * nested_absmax) + offset, rounded twice; four blocks that begin at a multiple of four share
-    // nested_absmax.
-    const __m128 value = _mm_i32gather_ps(op.map, _mm_cvtepu8_epi32(_mm_loadu_si32(row.s + step * 4)), 4);
-    const __m128 scale = _mm_set1_ps(op.nested_absmax[(row.block + 4 * step) / 256]);
-    v.s = _mm512_castps128_ps512(_mm_add_ps(_mm_mul_ps(value, scale), op.nested_offset));
-  } else if (kScale == Scale::kHalf) {
-    const auto widened = [&](const uint8_t* plane) {
-      const uint8_t* p = plane + step * kBlocks * 2;
-      const __mmask8 mask = kTail ? static_cast<__mmask8>(real) : static_cast<__mmask8>((1u << kBlocks) - 1);
-      const __m128i h =
-          kTail || kBlocks < 8 ? _mm_maskz_loadu_epi16(mask, p) : _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-      return _mm512_castps256_ps512(_mm256_cvtph_ps(h));
-    };
-    v.s = widened(row.s);
-    if (kMin) v.m = widened(row.m);
-  } else if (kScale == Scale::kE8M0) {
-    const uint8_t* p = row.s + step * 8;
-    const __m128i e = kTail ? _mm_maskz_loadu_epi8(real, p) : _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-    const __m256i wide = _mm256_cvtepu8_epi32(e);
-    const __mmask8 subnormal = _mm256_testn_epi32_mask(wide, wide);  // 2^-127
-    v.s = _mm512_castsi512_ps(_mm512_castsi256_si512(
-        _mm256_mask_mov_epi32(_mm256_slli_epi32(wide, 23), subnormal, _mm256_set1_epi32(0x00400000))));
-  } else if (kScale == Scale::kInBlock) {
-    const uint8_t* const p = row.codes + step * step_bytes(kKind);
-    const auto d = [&](int64_t block) {
-      uint16_t bits = 0;
-      if (!kTail || block * 8 < words) __builtin_memcpy(&bits, p + block * kQ8BlockBytes, 2);
-      return static_cast<int16_t>(bits);
-    };
-    v.s = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_setr_epi16(d(0), d(1), d(2), d(3), 0, 0, 0, 0)));
-  } else if (kScale == Scale::kK45) {
-    v = k45_scales(row, step);
-  } else if (kScale == Scale::kK6) {
-    const __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row.sub + step * 16)));
-    v.s = _mm512_mul_ps(half_float(row.s + step * 2), _mm512_cvtepi32_ps(q));
-  }
-  return v;
-}
-
-// The scale of each of words 16 * kHalf .. + 15: words per block are 16 / kE, twice that for absmax of 64, half for
-// Q6_K.
-template <Kind kKind, Scale kScale, int kHalf>
-BERTH_INLINE __m512 spread(__m512 blocks) {
-  const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  constexpr bool k64 = kScale == Scale::kAbsmax || kScale == Scale::kNested;
-  constexpr int kShift = k64 ? 3 : kScale == Scale::kK6 ? 1 : word_elements(kKind) == 4 ? 3 : 2;
-  const __m512i block = _mm512_srli_epi32(_mm512_add_epi32(word, _mm512_set1_epi32(16 * kHalf)), kShift);
-  return _mm512_permutexvar_ps(block, blocks);
-}
 
 // --- E = 1 and 2: no scales ---
 
@@ -208,37 +19,14 @@ BERTH_INLINE void plain_step(const uint8_t* codes, const float* x, Accumulators&
   a.half[1] = fma(_mm512_loadu_ps(w + 16), _mm512_load_ps(x + 16), a.half[1]);
 }
 
-// 16 words of two elements: the low 16 bits first.
 template <Kind kKind>
 BERTH_INLINE __m512 pair_half(const uint8_t* codes, const float* x, __m512 a) {
-  const __m512i w = _mm512_loadu_si512(codes);
-  __m512 even, odd;
-  if (kKind == Kind::kBF16) {
-    even = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
-    odd = _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  } else {
-    even = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w));
-    odd = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w, 16)));
-  }
-  a = fma(even, _mm512_load_ps(x), a);
-  return fma(odd, _mm512_load_ps(x + 16), a);
+  __m512 v[2];
+  pair_codes<kKind>(_mm512_loadu_si512(codes), v);
+  return fma(v[1], _mm512_load_ps(x + 16), fma(v[0], _mm512_load_ps(x), a));
 }
 
 // --- E = 4 ---
-
-// e4m3 in the top byte: its exponent and mantissa moved to bits 20..26 of a float are the value * 2^-120.
-template <int kByte>
-BERTH_INLINE __m512 fp8_float(__m512i w) {
-  const __m512i top = kByte == 3 ? w : _mm512_slli_epi32(w, 24 - 8 * kByte);
-  const __m512i bits = _mm512_and_si512(_mm512_srai_epi32(top, 4), _mm512_set1_epi32(static_cast<int>(0x87f00000u)));
-  return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
-}
-
-template <Kind kKind, int kByte>
-BERTH_INLINE __m512 quad_code(__m512i w) {
-  if (kKind == Kind::kFP8) return fp8_float<kByte>(w);
-  return byte_float<kByte>(w, _mm512_set1_ps(0x1p23f + 128));
-}
 
 // 16 words of four bytes.
 template <Kind kKind, Scale kScale, bool kTail, int kHalf>
@@ -259,41 +47,6 @@ BERTH_INLINE __m512 quad_half(const uint8_t* codes, int64_t bytes, const float* 
 }
 
 // --- E = 8 ---
-
-BERTH_INLINE __mmask64 high_mask(__m512i bits, __m512i where) {
-  const __m512i select = _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201ull));
-  return _mm512_test_epi8_mask(_mm512_permutexvar_epi8(where, bits), select);
-}
-
-// Byte index of the high plane's 16-bit group for each byte of four words' codes (linear_int8_avx512.cc).
-BERTH_INLINE __m512i group_index(int64_t stride, int64_t first) {
-  const int64_t ones = 0x0101010101010101;
-  const __m512i byte = _mm512_setr_epi64(0, ones, 0, ones, 0, ones, 0, ones);
-  const __m512i base = _mm512_setr_epi64(first * ones, first * ones, (first + stride) * ones, (first + stride) * ones,
-                                         (first + 2 * stride) * ones, (first + 2 * stride) * ones,
-                                         (first + 3 * stride) * ones, (first + 3 * stride) * ones);
-  return _mm512_add_epi8(byte, base);
-}
-
-// Codes of 64 bytes of nibbles with their high bits: odd elements (`hi`: the high halves) and even ones.
-template <Kind kKind, bool kTail>
-BERTH_INLINE void octet_bytes(const uint8_t* codes, int64_t bytes, const uint32_t* high, __m512i& hi, __m512i& lo) {
-  const __m512i w = load_codes<kTail>(codes, bytes);
-  const __m512i nibble = _mm512_set1_epi8(15), sixteen = _mm512_set1_epi8(16), thirty_two = _mm512_set1_epi8(32);
-  hi = _mm512_and_si512(_mm512_srli_epi16(w, 4), nibble);
-  lo = _mm512_and_si512(w, nibble);
-  if (kKind == Kind::kFive) {
-    const __m512i bits = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(high)));
-    hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(4, 0)), hi, sixteen);
-    lo = _mm512_mask_add_epi8(lo, high_mask(bits, group_index(4, 2)), lo, sixteen);
-  } else {
-    const __m512i bits = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)));
-    hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(8, 0)), hi, sixteen);
-    lo = _mm512_mask_add_epi8(lo, high_mask(bits, group_index(8, 2)), lo, sixteen);
-    hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(8, 4)), hi, thirty_two);
-    lo = _mm512_mask_add_epi8(lo, high_mask(bits, group_index(8, 6)), lo, thirty_two);
-  }
-}
 
 // p = the run's sum over 16 words of 8 elements, each of its own lane.
 template <Kind kKind, bool kTail>
@@ -419,27 +172,6 @@ BERTH_INLINE void step_of_four(const Stream row[4], int64_t step, int64_t tail_b
   row_step<kKind, kMin, kScale, kTail>(row[3], step, tail_bytes, x, op, d);
 }
 
-// The finish of numerics.md for four rows: h = 16, 8, 4, 2, 1, and + 0.
-BERTH_INLINE __m128 finish(const Accumulators& ra, const Accumulators& rb, const Accumulators& rc,
-                           const Accumulators& rd) {
-  const __m512 a = _mm512_add_ps(ra.half[0], ra.half[1]), b = _mm512_add_ps(rb.half[0], rb.half[1]);
-  const __m512 c = _mm512_add_ps(rc.half[0], rc.half[1]), d = _mm512_add_ps(rd.half[0], rd.half[1]);
-  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));  // h = 8
-  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-  const __m512 y = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));  // h = 4
-  const __m512 y2 = _mm512_add_ps(y, _mm512_permute_ps(y, 0x4e));
-  const __m512 y1 = _mm512_add_ps(y2, _mm512_permute_ps(y2, 0xb1));
-  const __m512i where = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  return _mm_add_ps(_mm512_castps512_ps128(_mm512_permutexvar_ps(where, y1)), _mm_setzero_ps());
-}
-
-template <Kind kKind>
-BERTH_INLINE void prefetch(const Stream& row, int64_t step) {
-  const auto* const ahead = reinterpret_cast<const char*>(row.codes + step * step_bytes(kKind) + kPrefetch);
-  _mm_prefetch(ahead, _MM_HINT_T0);
-  _mm_prefetch(ahead + 64, _MM_HINT_T0);
-}
-
 template <Kind kKind, bool kMin, Scale kScale>
 __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   constexpr int kElements = word_elements(kKind);
@@ -460,321 +192,23 @@ __m128 tile(const Stream row[4], const float* x, int64_t k, Operands op) {
   return finish(aa, ab, ac, ad);
 }
 
-// --- two inputs and more: a code is decoded once for all of them ---
-
-// The words 16 * kHalf .. of a step, decoded: element after element.
-template <Kind kKind, bool kTail, int kHalf>
-BERTH_INLINE void decode_half(const Stream& row, int64_t step, int64_t tail_bytes, const Operands& op,
-                              __m512 v[word_elements(kKind)]) {
-  const uint8_t* const codes = row.codes + step * step_bytes(kKind) + kHalf * step_bytes(kKind) / 2;
-  const int64_t bytes = tail_bytes - kHalf * 64;
-  if constexpr (word_elements(kKind) == 4) {
-    __m512i w = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(codes, bytes) : load_codes<kTail>(codes, bytes);
-    if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
-    v[0] = quad_code<kKind, 0>(w);
-    v[1] = quad_code<kKind, 1>(w);
-    v[2] = quad_code<kKind, 2>(w);
-    v[3] = quad_code<kKind, 3>(w);
-  } else if constexpr (kKind == Kind::kBook) {
-    const __m512i w = load_codes<kTail>(codes, bytes);
-    v[0] = _mm512_permutexvar_ps(w, op.book);
-    v[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), op.book);
-    v[2] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), op.book);
-    v[3] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), op.book);
-    v[4] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), op.book);
-    v[5] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), op.book);
-    v[6] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), op.book);
-    v[7] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), op.book);
-  } else {
-    constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : 8;  // words of the high plane
-    __m512i hi, lo;
-    octet_bytes<kKind, kTail>(codes, bytes, row.high + (2 * step + kHalf) * kHigh, hi, lo);
-    v[0] = byte_float<0>(lo, op.offset);
-    v[1] = byte_float<0>(hi, op.offset);
-    v[2] = byte_float<1>(lo, op.offset);
-    v[3] = byte_float<1>(hi, op.offset);
-    v[4] = byte_float<2>(lo, op.offset);
-    v[5] = byte_float<2>(hi, op.offset);
-    v[6] = byte_float<3>(lo, op.offset);
-    v[7] = byte_float<3>(hi, op.offset);
-  }
-}
-
-// A load that stays one: g++ would make it an operand of both fma, and then loads are the limit.
-BERTH_INLINE __m512 loaded(const float* p) {
-  __m512 v = _mm512_load_ps(p);
-  __asm__("" : "+v"(v));
-  return v;
-}
-
-// Where the sums of four rows and all inputs stand: [input][row][half][16].
-constexpr int64_t kFewSums = 4 * 32;
-
-// The words 16 * kHalf .. of a step of the rows 2 * kPair and 2 * kPair + 1, all inputs. Each load of x serves both
-// rows, and the inputs' next step is asked for by quarters: all inputs' steps pass through the first-level cache.
-template <Kind kKind, bool kMin, Scale kScale, bool kTail, int kPair, int kHalf>
-BERTH_INLINE void few_half(const Stream row[4], const StepScales scales[2], int64_t step, int64_t tail_bytes,
-                           const RowsTask& task, const Operands& op, float* sums) {
-  constexpr int kElements = word_elements(kKind);
-  constexpr bool kChain = kKind == Kind::kInt8;  // no scale: products go to the sums at once
-  __m512 a[kElements], b[kElements];
-  decode_half<kKind, kTail, kHalf>(row[2 * kPair], step, tail_bytes, op, a);
-  decode_half<kKind, kTail, kHalf>(row[2 * kPair + 1], step, tail_bytes, op, b);
-  const __m512 sa = spread<kKind, kScale, kHalf>(scales[0].s), sb = spread<kKind, kScale, kHalf>(scales[1].s);
-  const __m512 ma = spread<kKind, kScale, kHalf>(scales[0].m), mb = spread<kKind, kScale, kHalf>(scales[1].m);
-  const int64_t at = 2 * step + kHalf, t_at = (task.w.k + 255) / 256 * 256 + at * 16;
-  const int64_t x_bytes = task.x_bytes,
-                inputs = task.m;  // (stores below might be to `task`, for all the compiler knows)
-  const std::byte* input = task.x;
-  float* to = sums + (2 * kPair) * 32 + kHalf * 16;
-  for (int64_t m = 0; m < inputs; ++m, input += x_bytes, to += kFewSums) {
-    const float* const x = reinterpret_cast<const float*>(input) + at * 16 * kElements;
-    // Of the half step after this one: this pair's half.
-    const float* const next = x + 16 * kElements + kPair * 8 * kElements;
-    for (int line = 0; line < 8 * kElements; line += 16) _mm_prefetch(next + line, _MM_HINT_T0);
-    __m512 to_a = _mm512_load_ps(to), to_b = _mm512_load_ps(to + 32);
-    const __m512 first = loaded(x);
-    __m512 pa = kChain ? fma(a[0], first, to_a) : _mm512_mul_ps(a[0], first);
-    __m512 pb = kChain ? fma(b[0], first, to_b) : _mm512_mul_ps(b[0], first);
-#if defined(__clang__)
-#pragma unroll
-#else
-#pragma GCC unroll 8
-#endif
-    for (int e = 1; e < kElements; ++e) {
-      const __m512 xe = loaded(x + 16 * e);
-      pa = fma(a[e], xe, pa);
-      pb = fma(b[e], xe, pb);
-    }
-    if (kChain) {
-      to_a = pa;
-      to_b = pb;
-    } else {
-      to_a = fma(pa, sa, to_a);
-      to_b = fma(pb, sb, to_b);
-      if (kMin) {
-        const __m512 t = _mm512_load_ps(reinterpret_cast<const float*>(input) + t_at);
-        to_a = fma(ma, t, to_a);
-        to_b = fma(mb, t, to_b);
+struct OneInput {
+  template <Kind kKind, bool kMin, Scale kScale>
+  static void rows(const RowsTask& t) {
+    const Operands op = operands(t.w);
+    for (int64_t i = t.quad_begin; i < t.quad_end; ++i) {
+      Quad quad;
+      begin_quad<kKind, kMin, kScale>(t, i, quad);
+      for (int64_t m = 0; m < t.m; ++m) {
+        const float* const x = reinterpret_cast<const float*>(t.x + m * t.x_bytes);
+        put<kKind>(t, quad, m, tile<kKind, kMin, kScale>(quad.row, x, t.w.k, op));
       }
     }
-    _mm512_store_ps(to, to_a);
-    _mm512_store_ps(to + 32, to_b);
   }
-}
-
-// One step of four rows: its first half for all of them, then the second, since the inputs' halves stay in the
-// first-level cache for so long only.
-template <Kind kKind, bool kMin, Scale kScale, bool kTail>
-BERTH_INLINE void few_step(const Stream row[4], int64_t step, int64_t tail_bytes, const RowsTask& t, const Operands& op,
-                           float* sums) {
-  const int64_t words = tail_bytes / 4;
-  const StepScales scales[4] = {step_scales<kKind, kMin, kScale, kTail>(row[0], step, op, words),
-                                step_scales<kKind, kMin, kScale, kTail>(row[1], step, op, words),
-                                step_scales<kKind, kMin, kScale, kTail>(row[2], step, op, words),
-                                step_scales<kKind, kMin, kScale, kTail>(row[3], step, op, words)};
-  few_half<kKind, kMin, kScale, kTail, 0, 0>(row, scales, step, tail_bytes, t, op, sums);
-  few_half<kKind, kMin, kScale, kTail, 1, 0>(row, scales + 2, step, tail_bytes, t, op, sums);
-  if (kTail && tail_bytes <= 64) return;
-  few_half<kKind, kMin, kScale, kTail, 0, 1>(row, scales, step, tail_bytes, t, op, sums);
-  few_half<kKind, kMin, kScale, kTail, 1, 1>(row, scales + 2, step, tail_bytes, t, op, sums);
-}
-
-// Four rows, all inputs: their sums. (Not inlined: 16 decoded vectors need all registers.)
-template <Kind kKind, bool kMin, Scale kScale>
-__attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t, const Operands& op, float* sums) {
-  constexpr int kElements = word_elements(kKind);
-  const int64_t steps = t.w.k / (32 * kElements);
-  for (int64_t i = 0; i < t.m * kFewSums; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
-  for (int64_t step = 0; step < steps; ++step) {
-    prefetch<kKind>(row[0], step);
-    prefetch<kKind>(row[1], step);
-    prefetch<kKind>(row[2], step);
-    prefetch<kKind>(row[3], step);
-    few_step<kKind, kMin, kScale, false>(row, step, 0, t, op, sums);
-  }
-  if (const int64_t words = t.w.k % (32 * kElements) / kElements; words != 0) {
-    few_step<kKind, kMin, kScale, true>(row, steps, words * 4, t, op, sums);
-  }
-}
-
-Operands operands(const WeightView& w) {
-  alignas(64) float book[16];
-  const int zero = w.codec == Codec::kQ4_0 ? 8 : 0;
-  for (int q = 0; q < 16; ++q) book[q] = w.book != nullptr ? w.book[q] : static_cast<float>(q - zero);
-  const int offset = w.codec == Codec::kQ5_0 ? 16 : w.codec == Codec::kQ6_K ? 32 : 0;
-  return {_mm512_load_ps(book),
-          _mm512_set1_ps(0x1p23f + static_cast<float>(offset)),
-          nullptr,
-          w.nested_map,
-          w.nested_absmax,
-          _mm_set1_ps(w.nested_offset)};
-}
-
-constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
-
-// Bytes of a row in the planes of its scales: those of s, m and sub.
-struct ScaleBytes {
-  int64_t s, m, sub;
 };
-template <bool kMin, Scale kScale>
-ScaleBytes scale_bytes(int64_t k) {
-  switch (kScale) {
-    case Scale::kAbsmax:
-      return {k / 16, 0, 0};
-    case Scale::kNested:
-      return {k / 64, 0, 0};
-    case Scale::kHalf:
-      return {k / 16, kMin ? k / 16 : 0, 0};
-    case Scale::kE8M0:
-      return {k / 32, 0, 0};
-    case Scale::kK45:
-      return {k / 128, k / 128, k / 256 * 12};
-    case Scale::kK6:
-      return {k / 128, 0, k / 16};
-    default:
-      return {0, 0, 0};
-  }
-}
-
-// A later row's scales: 256 bytes or a row ahead in this stream.
-BERTH_INLINE void prefetch_scales(const uint8_t* p, int64_t bytes) {
-  const int64_t ahead = bytes < 256 ? 256 : bytes;
-  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + ahead + at), _MM_HINT_T0);
-}
-
-// At most kMostInputs inputs.
-template <Kind kKind, bool kMin, Scale kScale>
-void rows_of_group(const RowsTask& t) {
-  constexpr int kElements = word_elements(kKind);
-  const Operands op = operands(t.w);
-  const int64_t k = t.w.k, blocks = k / 32;
-  const int64_t buffer_floats = (blocks + 7) / 8 * 8;
-  const int64_t row_bytes = k / kElements * step_bytes(kKind) / 32;
-  const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
-  const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
-  const int64_t quarter = RowsTask::quads(t.row_count);
-  for (int64_t i = t.quad_begin; i < t.quad_end; ++i) {
-    Stream stream[4];
-    int64_t n[4];
-    for (int r = 0; r < 4; ++r) {
-      n[r] = i + r * quarter;
-      if (n[r] >= t.row_count) n[r] = t.row_count - 1;  // again: the same bits to the same place
-      const int64_t row = t.w.stored_row(t.row_begin + n[r]);
-      stream[r] = {t.w.codes + row * row_bytes,
-                   t.w.high + row * high_words,
-                   static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
-                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m,
-                   t.w.sub_scales + row * bytes.sub,
-                   kScale == Scale::kNested ? row * (k / 64) : 0};
-      if (kScale == Scale::kBuffer) {
-        float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
-        expand_scales_avx2(t.w, row, s, nullptr);
-        stream[r].s = reinterpret_cast<const uint8_t*>(s);
-      }
-      prefetch_scales(stream[r].s, bytes.s);
-      if (bytes.m != 0) prefetch_scales(stream[r].m, bytes.m);
-      if (bytes.sub != 0) prefetch_scales(stream[r].sub, bytes.sub);
-    }
-    const auto put = [&](int64_t m, const float y[4]) {
-      for (int r = 0; r < 4; ++r) {
-        float v = y[r];
-        if (kKind == Kind::kInt8) v = v * (static_cast<const float*>(t.w.scales)[t.row_begin + n[r]] * kInt8RowScale);
-        if (t.bias != nullptr) v = v + t.bias[n[r]];
-        t.y[m * t.y_stride + n[r]] = v;
-      }
-    };
-    const auto x = [&](int64_t m) { return reinterpret_cast<const float*>(t.x + m * t.x_bytes); };
-    alignas(16) float y[4];
-    if constexpr (kElements >= 4) {
-      if (t.m > 1) {
-        float* const sums = reinterpret_cast<float*>(t.scratch + rows_scales_bytes(k));
-        few_inputs<kKind, kMin, kScale>(stream, t, op, sums);
-        for (int64_t m = 0; m < t.m; ++m) {
-          const auto at = [&](int row) {
-            const float* const of = sums + m * kFewSums + row * 32;
-            return Accumulators{{_mm512_load_ps(of), _mm512_load_ps(of + 16)}};
-          };
-          _mm_store_ps(y, finish(at(0), at(1), at(2), at(3)));
-          put(m, y);
-        }
-        continue;
-      }
-    }
-    for (int64_t m = 0; m < t.m; ++m) {
-      _mm_store_ps(y, tile<kKind, kMin, kScale>(stream, x(m), k, op));
-      put(m, y);
-    }
-  }
-}
-
-// More than kMostInputs in equal groups. A band of rows stays in the second-level cache while all groups pass, so that
-// inputs too many for that cache come from beyond it once per band.
-template <Kind kKind, bool kMin, Scale kScale>
-void rows(const RowsTask& t) {
-  constexpr int64_t kBand = 8;  // quads
-  if (t.m <= kMostInputs) return rows_of_group<kKind, kMin, kScale>(t);
-  const int64_t groups = (t.m + kMostInputs - 1) / kMostInputs;
-  for (int64_t band = t.quad_begin; band < t.quad_end; band += kBand) {
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = t.m * g / groups;
-      RowsTask group = t;
-      group.quad_begin = band;
-      group.quad_end = band + kBand < t.quad_end ? band + kBand : t.quad_end;
-      group.x = t.x + first * t.x_bytes;
-      group.y = t.y + first * t.y_stride;
-      group.m = t.m * (g + 1) / groups - first;
-      rows_of_group<kKind, kMin, kScale>(group);
-    }
-  }
-}
-
-// Absmax straight from its plane where every row begins with a block of 64 (nested: with four); else expanded.
-void rows_bnb(const RowsTask& t) {
-  if (t.w.blocksize == 64 && t.w.nested && t.w.k % 256 == 0) return rows<Kind::kBook, false, Scale::kNested>(t);
-  if (t.w.blocksize == 64 && !t.w.nested && t.w.k % 64 == 0) return rows<Kind::kBook, false, Scale::kAbsmax>(t);
-  rows<Kind::kBook, false, Scale::kBuffer>(t);
-}
 
 }  // namespace
 
-RowsFn rows_exact_avx512(const WeightView& w) {
-  if (w.in_blocks) return rows<Kind::kQ8Block, false, Scale::kInBlock>;
-  switch (w.codec) {
-    case Codec::kF32:
-      return rows<Kind::kF32, false, Scale::kNone>;
-    case Codec::kBF16:
-      return rows<Kind::kBF16, false, Scale::kNone>;
-    case Codec::kF16:
-      return rows<Kind::kF16, false, Scale::kNone>;
-    case Codec::kInt8Row:
-      return rows<Kind::kInt8, false, Scale::kNone>;
-    case Codec::kQ8_0:
-      return rows<Kind::kQ8, false, Scale::kHalf>;
-    case Codec::kFP8Block:
-      return rows<Kind::kFP8, false, Scale::kBuffer>;
-    case Codec::kNF4:
-    case Codec::kFP4:
-      return rows_bnb;
-    case Codec::kMXFP4:
-      return rows<Kind::kBook, false, Scale::kE8M0>;
-    case Codec::kQ4_0:
-    case Codec::kIQ4_NL:
-      return rows<Kind::kBook, false, Scale::kHalf>;
-    case Codec::kQ4_1:
-      return rows<Kind::kBook, true, Scale::kHalf>;
-    case Codec::kQ4_K:
-      return rows<Kind::kBook, true, Scale::kK45>;
-    case Codec::kQ5_0:
-      return rows<Kind::kFive, false, Scale::kHalf>;
-    case Codec::kQ5_1:
-      return rows<Kind::kFive, true, Scale::kHalf>;
-    case Codec::kQ5_K:
-      return rows<Kind::kFive, true, Scale::kK45>;
-    case Codec::kQ6_K:
-      return rows<Kind::kSix, false, Scale::kK6>;
-  }
-  return nullptr;
-}
+RowsFn rows_exact_avx512(const WeightView& w) { return form_of<OneInput>(w); }
 
 }  // namespace berth::kernel::cpu

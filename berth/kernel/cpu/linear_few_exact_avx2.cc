@@ -1,8 +1,8 @@
-// kernel/cpu/linear_few_exact_avx2.cc — y = W x in exact mode (numerics.md 1) with AVX2, two inputs and more of formats
-// whose words are 4 or 8 elements: a code is decoded once for all inputs.
+// kernel/cpu/linear_few_exact_avx2.cc — y = W x in exact mode (numerics.md 1) with AVX2, two inputs and more: a
+// code is decoded once for all of them.
 //
-// Lanes are the lanes, as in linear_exact_avx2.cc. A group of 8 words of one row (E = 8) or of two rows (E = 4) is
-// decoded into 8 registers, which then meet one input after the other, whose sums wait in scratch: so odd numbers of
+// Lanes are the lanes, as in linear_exact_avx2.cc. A group of 8 words of one row (E = 8) or of two rows (E = 4, 2, 1)
+// is decoded into 8 registers, which then meet one input after the other, whose sums wait in scratch: so odd numbers of
 // inputs cost no more than even ones. The chains of neighbouring inputs do not depend on each other and overlap. Four
 // rows at a time share the inputs' group in the first-level cache.
 //
@@ -54,22 +54,48 @@ BERTH_INLINE void octet_inputs(const uint8_t* codes, const Stream& row, int64_t 
   }
 }
 
+// Words of one and two elements are taken four and two steps at a time, so that a sum is touched once per four
+// elements.
+constexpr int terms(Kind kind) { return word_elements(kind) == 8 ? 8 : 4; }
+constexpr int64_t steps_at_once(Kind kind) { return terms(kind) / word_elements(kind); }
+
+// Four terms of 8 words; those of further steps come 128 bytes later each.
+template <Kind kKind>
+BERTH_INLINE void four_terms(const uint8_t* codes, __m256 c[4]) {
+  if constexpr (word_elements(kKind) == 1) {
+    for (int e = 0; e < 4; ++e) c[e] = _mm256_castsi256_ps(load(codes + 128 * e));
+  } else if constexpr (word_elements(kKind) == 2) {
+    pair_codes<kKind>(codes, c);
+    pair_codes<kKind>(codes + 128, c + 2);
+  } else {
+    quad_codes<kKind>(codes, c);
+  }
+}
+
 // Group `group` of two rows, all inputs: a load of x serves both.
 template <Kind kKind>
 BERTH_INLINE void quad_inputs(const uint8_t* codes_a, const uint8_t* codes_b, const Stream& row_a, const Stream& row_b,
                               int64_t group, int part, const RowsTask& t, float* to) {
-  constexpr bool kChain = kKind == Kind::kInt8;  // no scale: products go to the sums at once
+  constexpr int kElements = word_elements(kKind);
+  constexpr bool kChain = kElements < 4 || kKind == Kind::kInt8;  // no scale: products go to the sums at once
+  const int64_t x_at = group / 4 * 128 + group % 4 * 8 * kElements;
   __m256 a[4], b[4];
-  quad_codes<kKind>(codes_a, a);
-  quad_codes<kKind>(codes_b, b);
+  four_terms<kKind>(codes_a, a);
+  four_terms<kKind>(codes_b, b);
   const __m256 sa = kChain ? a[0] : _mm256_broadcast_ss(row_a.s + group);
   const __m256 sb = kChain ? b[0] : _mm256_broadcast_ss(row_b.s + group);
   const int64_t x_bytes = t.x_bytes, inputs = t.m;
   const std::byte* input = t.x;
   for (int64_t m = 0; m < inputs; ++m, input += x_bytes, to += kFewSums) {
-    const float* const x = reinterpret_cast<const float*>(input) + group * 32;
-    _mm_prefetch(reinterpret_cast<const char*>(x + 32 + 16 * part), _MM_HINT_T0);
-    const __m256 x0 = loaded(x), x1 = loaded(x + 8), x2 = loaded(x + 16), x3 = loaded(x + 24);
+    const float* const x = reinterpret_cast<const float*>(input) + x_at;
+    const auto term = [x](int e) { return x + e / kElements * 32 * kElements + e % kElements * 8; };
+    if (kElements == 4) {
+      _mm_prefetch(reinterpret_cast<const char*>(x + 32 + 16 * part), _MM_HINT_T0);
+    } else {  // lines 2g and 2g + 1 of the 8 that come next
+      _mm_prefetch(reinterpret_cast<const char*>(x - group % 4 * 8 * kElements + 128 + group % 4 * 32 + 16 * part),
+                   _MM_HINT_T0);
+    }
+    const __m256 x0 = loaded(term(0)), x1 = loaded(term(1)), x2 = loaded(term(2)), x3 = loaded(term(3));
     __m256 to_a = _mm256_load_ps(to), to_b = _mm256_load_ps(to + 32);
     __m256 pa = kChain ? fma(a[0], x0, to_a) : _mm256_mul_ps(a[0], x0);
     __m256 pb = kChain ? fma(b[0], x0, to_b) : _mm256_mul_ps(b[0], x0);
@@ -90,7 +116,7 @@ BERTH_INLINE void quad_inputs(const uint8_t* codes_a, const uint8_t* codes_b, co
 template <Kind kKind, bool kMin>
 BERTH_INLINE void group_inputs(const uint8_t* const codes[4], const Stream row[4], int64_t group, const RowsTask& t,
                                const Operands& op, float* sums) {
-  if constexpr (word_elements(kKind) == 4) {
+  if constexpr (word_elements(kKind) <= 4) {
     quad_inputs<kKind>(codes[0], codes[1], row[0], row[1], group, 0, t, sums);
     quad_inputs<kKind>(codes[2], codes[3], row[2], row[3], group, 1, t, sums + 64);
   } else {
@@ -101,22 +127,23 @@ BERTH_INLINE void group_inputs(const uint8_t* const codes[4], const Stream row[4
 // Four rows, all inputs: their sums.
 template <Kind kKind, bool kMin>
 __attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t, const Operands& op, float* sums) {
-  constexpr int64_t kGroup = group_bytes(kKind), kElements = word_elements(kKind);
-  const int64_t steps = t.w.k / (32 * kElements);
+  constexpr int64_t kGroup = group_bytes(kKind), kSteps = steps_at_once(kKind), kTerms = terms(kKind);
+  const int64_t steps = t.w.k / (32 * kTerms);
   for (int64_t i = 0; i < t.m * kFewSums; i += 8) _mm256_store_ps(sums + i, _mm256_setzero_ps());
   for (int64_t step = 0; step < steps; ++step) {
-    for (int r = 0; r < 4; ++r) prefetch_step<kKind>(row[r].codes + step * 4 * kGroup);
+    for (int64_t one = step * kSteps; one < (step + 1) * kSteps; ++one)
+      for (int r = 0; r < 4; ++r) prefetch_step<kKind>(row[r].codes + one * 4 * kGroup);
     for (int64_t g = 0; g < 4; ++g) {
-      const int64_t at = (4 * step + g) * kGroup + group_codes(kKind);
+      const int64_t at = (4 * step * kSteps + g) * kGroup + group_codes(kKind);
       const uint8_t* const codes[4] = {row[0].codes + at, row[1].codes + at, row[2].codes + at, row[3].codes + at};
       group_inputs<kKind, kMin>(codes, row, 4 * step + g, t, op, sums + g * 8);
     }
   }
-  const int64_t words = t.w.k % (32 * kElements) / kElements;
+  const int64_t words = t.w.k % (32 * kTerms) / word_elements(kKind);
   if (words == 0) return;
-  alignas(32) uint8_t tail[4][128] = {};
-  for (int r = 0; r < 4; ++r) tail_codes<kKind>(row[r], steps, words, tail[r]);
-  for (int64_t g = 0; g * 8 < words; ++g) {
+  alignas(32) uint8_t tail[4][128 * kSteps] = {};
+  for (int r = 0; r < 4; ++r) tail_codes<kKind>(row[r], steps * kSteps, words, tail[r]);
+  for (int64_t g = 0; g < 4 && g * 8 < words; ++g) {
     const uint8_t* const codes[4] = {tail[0] + g * 32, tail[1] + g * 32, tail[2] + g * 32, tail[3] + g * 32};
     group_inputs<kKind, kMin>(codes, row, 4 * steps + g, t, op, sums + g * 8);
   }
@@ -143,7 +170,7 @@ void rows_of_group(const RowsTask& t) {
       const int64_t row = t.w.stored_row(t.row_begin + n[r]);
       float* s = buffer + r * scale_stride;
       float* m = buffer + (4 + r) * scale_stride;
-      if (kKind != Kind::kInt8) expand_scales_avx2(t.w, row, s, m);
+      if (kElements >= 4 && kKind != Kind::kInt8) expand_scales_avx2(t.w, row, s, m);
       stream[r] = {t.w.codes + row * row_bytes, t.w.high + row * high_words, s, m};
     }
     few_inputs<kKind, kMin>(stream, t, op, sums);
@@ -165,14 +192,15 @@ void rows(const RowsTask& t) {
 
 }  // namespace
 
-// Null: the format has none.
 RowsFn few_exact_avx2(const WeightView& w) {
   if (w.in_blocks) return rows<Kind::kQ8Block, false>;
   switch (w.codec) {
     case Codec::kF32:
+      return rows<Kind::kF32, false>;
     case Codec::kBF16:
+      return rows<Kind::kBF16, false>;
     case Codec::kF16:
-      return nullptr;
+      return rows<Kind::kF16, false>;
     case Codec::kInt8Row:
       return rows<Kind::kInt8, false>;
     case Codec::kQ8_0:
