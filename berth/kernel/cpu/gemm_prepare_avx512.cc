@@ -127,8 +127,16 @@ template <int kTile, bool kNibbles>
 void int8_tile(const float* x, int64_t x_stride, int64_t k, int32_t* out) {
   const int64_t words = k / 32;
   const LaneOrder<8> order(words);
+  constexpr int kPlace = kInt8TileColumns * kTile;
   for (int64_t word = 0; word < words; ++word) {
-    int32_t* const at = out + order.position(word) * kInt8TileColumns * kTile;
+    int32_t* const at = out + order.position(word) * kPlace;
+    // The next tile's inputs, and the lane's next place.
+    for (int i = 0; i < kTile; ++i) {
+      const float* const next = x + (kTile + i) * x_stride + word * 32;
+      _mm_prefetch(next, _MM_HINT_T1);
+      _mm_prefetch(next + 16, _MM_HINT_T1);
+    }
+    for (int i = 0; i < kPlace; i += 16) __builtin_prefetch(at + kPlace + i, 1, 3);
     if (!int8_word<kTile, kNibbles>(x + word * 32, x_stride, at))
       int8_tile_word_avx2(x + word * 32, x_stride, kTile, kNibbles, at);
   }
