@@ -129,12 +129,6 @@ BERTH_INLINE void times(F&& f) {
 
 // What follows takes `k...At`: bytes from a pointer on.
 
-// 16 sums = 0. (A loop of stores becomes a memset, which takes longer to begin than this to end.)
-template <int kAt>
-BERTH_INLINE void clear(float* sums) {
-  __asm__ volatile("vmovaps %0, %c2(%1)" : : "v"(_mm512_setzero_ps()), "r"(sums), "i"(kAt) : "memory");
-}
-
 // kIntFloat - 128 * sum of q of one input, for 2 x 16 outputs.
 template <int kAt>
 BERTH_INLINE void start_dots(const int32_t* x, __m512i (&dot)[2]) {
@@ -154,28 +148,33 @@ BERTH_INLINE void add_dots(const int32_t* x, __m512i w0, __m512i w1, __m512i (&d
                    : "memory");
 }
 
-// sum = fma(dot - kIntFloat, dx * s, sum) of one input. `offset`: kIntFloat as a float. Without kScaled dx alone.
+// sum = fma(dot - kIntFloat, dx * s, sum) of one input, the sum read at `from`. `offset`: kIntFloat as a float. Without
+// kScaled dx alone.
 template <bool kScaled, int kDxAt, int kSumAt>
-BERTH_INLINE void add_word(const int32_t* x, const float* s, __m512 offset, __m512i (&dot)[2], float* sums) {
+BERTH_INLINE void add_word(const int32_t* x, __m512 s0, __m512 s1, __m512 offset, __m512i (&dot)[2], const float* from,
+                           float* sums) {
   __m512 d;
   [[maybe_unused]] __m512 p;
   if constexpr (kScaled)
     __asm__ volatile(
-        "vbroadcastss %c8(%4), %2\n\t"
-        "vsubps %7, %0, %0\n\tvmulps (%6), %2, %3\n\tvfmadd213ps %c9(%5), %3, %0\n\tvmovaps %0, %c9(%5)\n\t"
-        "vsubps %7, %1, %1\n\tvmulps 64(%6), %2, %3\n\tvfmadd213ps %c10(%5), %3, %1\n\tvmovaps %1, %c10(%5)"
+        "vbroadcastss %c10(%4), %2\n\t"
+        "vsubps %9, %0, %0\n\tvmulps %7, %2, %3\n\tvfmadd213ps %c11(%5), %3, %0\n\tvmovaps %0, %c11(%6)\n\t"
+        "vsubps %9, %1, %1\n\tvmulps %8, %2, %3\n\tvfmadd213ps %c12(%5), %3, %1\n\tvmovaps %1, %c12(%6)"
         : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d), "=&v"(p)
-        : "r"(x), "r"(sums), "r"(s), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
+        : "r"(x), "r"(from), "r"(sums), "v"(s0), "v"(s1), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
         : "memory");
   else
     __asm__ volatile(
-        "vbroadcastss %c6(%3), %2\n\t"
-        "vsubps %5, %0, %0\n\tvfmadd213ps %c7(%4), %2, %0\n\tvmovaps %0, %c7(%4)\n\t"
-        "vsubps %5, %1, %1\n\tvfmadd213ps %c8(%4), %2, %1\n\tvmovaps %1, %c8(%4)"
+        "vbroadcastss %c7(%3), %2\n\t"
+        "vsubps %6, %0, %0\n\tvfmadd213ps %c8(%4), %2, %0\n\tvmovaps %0, %c8(%5)\n\t"
+        "vsubps %6, %1, %1\n\tvfmadd213ps %c9(%4), %2, %1\n\tvmovaps %1, %c9(%5)"
         : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d)
-        : "r"(x), "r"(sums), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
+        : "r"(x), "r"(from), "r"(sums), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
         : "memory");
 }
+
+// Where a lane's first word reads its sums: to clear them first would hold up the stores.
+alignas(64) constexpr float kZeros[12 * kPanelN] = {};
 
 // A lane's finished sums and those that wait for them: kMerges + 1 levels, one below the other.
 template <int kMerges, int kInputs>
@@ -189,11 +188,10 @@ BERTH_INLINE void merge_levels(float* levels) {
   });
 }
 
-// One lane of two tiles of kTile inputs, `x_tile` apart, x 32 outputs; the formats of one block or more to a word
-// without minima.
+// One lane of two tiles of kTile inputs, `x_tile` apart, x 32 outputs. (Inlined, g++ gives some registers away.)
 template <bool kScaled, int kTile>
-void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64_t x_tile, int64_t words,
-               const std::byte* next, const TileOut& out) {
+[[gnu::noinline]] void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64_t x_tile,
+                                 int64_t words, const std::byte* next, const TileOut& out) {
   constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of a tile
   constexpr int kInputs = 2 * kTile;
   constexpr int kLate = 2;         // inputs by which a word's end follows its last dots
@@ -201,7 +199,10 @@ void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64
   constexpr int kDx = 11 * kTile;  // of a word
   float* const sums = out.levels + out.merges * (kInt8BlockM * kPanelN);
   const __m512 offset = _mm512_set1_ps(kIntFloatValue);
-  times<2 * kInputs>([&](auto i) BERTH_STEP { clear<i() * 64>(sums); });
+  if (words == 0) {
+    for (int i = 0; i < 2 * kInputs; ++i) _mm512_store_ps(sums + i * 16, _mm512_setzero_ps());
+  }
+  const float* from = kZeros;
   const int64_t change = words > kAhead ? words - kAhead : 0;
   const std::byte* ahead = change == 0 ? next : reinterpret_cast<const std::byte*>(x) + kAhead * kWordInputs;
   for (int64_t word = 0; word < words; ++word) {
@@ -211,6 +212,8 @@ void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64
     times<8>([&](auto c) BERTH_STEP {
       const __m512i w0 = _mm512_load_si512(panel + c() * kPanelN * 4);
       const __m512i w1 = _mm512_load_si512(panel + c() * kPanelN * 4 + 64);
+      __m512 s0 = offset, s1 = offset;
+      if constexpr (c() == 7 && kScaled) s0 = _mm512_load_ps(scales), s1 = _mm512_load_ps(scales + 16);
       if constexpr (c() == 7) {
         for (int64_t line = 0; line < kWordInputs; line += 64) {
           _mm_prefetch(ahead + line, _MM_HINT_T0);
@@ -221,10 +224,11 @@ void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64
         constexpr int i = step(), kDone = i - kLate;
         if constexpr (i < kInputs) add_dots<(c() * kTile + i % kTile) * 4>(of[i / kTile], w0, w1, dot[i]);
         if constexpr (c() == 7 && kDone >= 0)
-          add_word<kScaled, (kDx + kDone % kTile) * 4, kDone * kPanelN * 4>(of[kDone / kTile], scales, offset,
-                                                                            dot[kDone], sums);
+          add_word<kScaled, (kDx + kDone % kTile) * 4, kDone * kPanelN * 4>(of[kDone / kTile], s0, s1, offset,
+                                                                            dot[kDone], from, sums);
       });
     });
+    from = sums;
     panel += kWordBytes;
     scales += kPanelN;
     x += kInt8TileColumns * kTile;
