@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "berth/kernel/parity.h"
@@ -101,11 +102,19 @@ TEST(Encode, FourBitEqualsTheScalarEncoderOnEveryInstructionSet) {
 void expect_scalar_codes_of_bf16(quant::Codec codec, const std::vector<uint16_t>& data) {
   std::vector<float> x(data.size());
   for (size_t i = 0; i < x.size(); ++i) x[i] = bf16_to_f32(data[i]);
-  std::vector<uint8_t> codes(x.size() / 2), expected(x.size() / 2);
+  std::vector<uint8_t> room(x.size() / 2 + 64), expected(x.size() / 2);
   std::vector<float> absmax(x.size() / 64), expected_absmax(x.size() / 64);
   quant::encode_bnb_4bit(codec, 64, quant::kBnbCpuRules, x, expected.data(), expected_absmax.data());
+  uint8_t* const aligned = room.data() + (32 - reinterpret_cast<uintptr_t>(room.data()) % 32);
   for (const Isa isa : available_isas()) {
     if (isa == Isa::kRef) continue;
+    // Codes that are aligned may be stored in another way.
+    std::span<uint8_t> codes(aligned + 1, expected.size());
+    ASSERT_EQ(encode_4bit(isa, codec, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
+                          codes.data(), absmax.data()),
+              kAllFinite);
+    ASSERT_TRUE(std::ranges::equal(codes, expected)) << isa_name(isa);
+    codes = {aligned, expected.size()};
     ASSERT_EQ(encode_4bit(isa, codec, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
                           codes.data(), absmax.data()),
               kAllFinite);

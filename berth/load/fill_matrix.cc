@@ -70,10 +70,11 @@ class Filler {
     CHECK(reader_.rows() == to_.rows);
     if (o_.quantize) return quantize(pool, staging);
     if (!straight_ && is_mapped()) {
-      TRY_STATUS(for_mapped_pieces(pool, staging, kPieceBytes, [&](int64_t begin, int64_t end, Staging& s) -> Status {
-        populate(begin, end);
-        return quant::pack_rows(to_, reader_.dtype(), mapped_rows(begin, end, s), begin, end - begin);
-      }));
+      TRY_STATUS(
+          for_mapped_pieces(pool, staging, kMappedToPackBytes, [&](int64_t begin, int64_t end, Staging& s) -> Status {
+            populate(begin, end);
+            return quant::pack_rows(to_, reader_.dtype(), mapped_rows(begin, end, s), begin, end - begin);
+          }));
       return Filled{};
     }
     const uint64_t row = widest_row_bytes();
@@ -227,17 +228,19 @@ class Filler {
     return s.raw;
   }
 
-  // Calls task(begin, end, staging) for all rows, some `piece_bytes` of them at a time. Pages of the mapping are given
+  // Calls task(begin, end, staging) for all rows, a piece at a time. Pages of the mapping are given
   // back, a window of pieces at a time, by whoever has done the window's last piece: else the whole checkpoint would
   // count as this process's memory. As pieces are claimed in order, at most one window per thread is open.
-  Status for_mapped_pieces(ThreadPool& pool, std::vector<Staging>& staging, uint64_t piece_bytes,
+  Status for_mapped_pieces(ThreadPool& pool, std::vector<Staging>& staging, uint64_t window_bytes,
                            FunctionRef<Status(int64_t begin, int64_t end, Staging& staging)> task) const {
     const auto rows_of = [&](uint64_t bytes) {
       return std::max<int64_t>(1, static_cast<int64_t>(bytes / reader_.row_bytes()));
     };
-    const int64_t step = rows_of(piece_bytes), pieces = ceil_div(to_.rows, step);
     const auto threads = static_cast<uint64_t>(std::max(1, pool.size()));
-    const int64_t per_window = std::max<int64_t>(1, rows_of(kMappedBytes / threads) / step);
+    const uint64_t share = static_cast<uint64_t>(to_.rows) * reader_.row_bytes() / (8 * threads);
+    const int64_t step = rows_of(std::clamp(share, kSmallPieceBytes, kPieceBytes));
+    const int64_t pieces = ceil_div(to_.rows, step);
+    const int64_t per_window = std::max<int64_t>(1, rows_of(window_bytes / threads) / step);
     std::vector<std::atomic<int64_t>> done(static_cast<size_t>(ceil_div(pieces, per_window)));
     return for_pieces(pool, pieces, staging, [&](int64_t piece, Staging& s) -> Status {
       TRY_STATUS(task(piece * step, std::min(to_.rows, (piece + 1) * step), s));
@@ -257,10 +260,11 @@ class Filler {
 
   Result<Filled> quantize_mapped(ThreadPool& pool, std::vector<Staging>& staging) {
     Quantizer quantizer(to_, o_.quantize_from, o_.isa, o_.non_finite);
-    TRY_STATUS(for_mapped_pieces(pool, staging, kMappedPieceBytes, [&](int64_t begin, int64_t end, Staging&) -> Status {
-      populate(begin, end);
-      return quantize_in_place(quantizer, begin, end);
-    }));
+    TRY_STATUS(
+        for_mapped_pieces(pool, staging, kMappedToQuantizeBytes, [&](int64_t begin, int64_t end, Staging&) -> Status {
+          populate(begin, end);
+          return quantize_in_place(quantizer, begin, end);
+        }));
     quantizer.finish();
     return Filled{quantizer.met_non_finite()};
   }

@@ -29,9 +29,11 @@ namespace berth::load {
 inline constexpr uint64_t kPieceBytes = uint64_t{512} << 10;
 
 // Of a mapping whose rows are quantized or packed, as much is this process's memory at once (or a piece per thread,
-// where that is more). To be quantized they are taken in such pieces.
-inline constexpr uint64_t kMappedBytes = uint64_t{2} << 20;
-inline constexpr uint64_t kMappedPieceBytes = uint64_t{128} << 10;
+// where that is more): little where the matrices themselves are as large as the file, and more where giving pages back
+// often would cost a tenth of the rate. Pieces of matrices that have few of them are smaller.
+inline constexpr uint64_t kMappedToPackBytes = uint64_t{2} << 20;
+inline constexpr uint64_t kMappedToQuantizeBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kSmallPieceBytes = uint64_t{128} << 10;
 
 // Buffers of one thread; grown, never shrunk.
 struct Staging {

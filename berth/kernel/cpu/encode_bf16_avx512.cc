@@ -27,7 +27,7 @@ inline __m128i largest(__m512i m) {
 }
 
 // Bytes ahead that are fetched: what comes from memory comes a third faster.
-constexpr int64_t kAhead = 2048;
+constexpr int64_t kAhead = 4096;
 inline void fetch_128(const uint16_t* x) {
   const char* const at = reinterpret_cast<const char*>(x) + kAhead;
   _mm_prefetch(at, _MM_HINT_T0);
@@ -95,9 +95,25 @@ struct Fp4 {
   }
 };
 
+// Past the cache where that can be done: lines that are written whole need not be read first, and nobody reads the
+// codes of a load soon.
+inline void store_codes(uint8_t* codes, __m256i pairs, bool past_cache) {
+  if (past_cache)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), pairs);
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), pairs);
+}
+
+// Orders what was stored past the cache before what is stored later, however the loop is left.
+struct StoreFence {
+  ~StoreFence() { _mm_sfence(); }
+};
+
 template <typename Format>
 int64_t encode(const Bf16Tables& tables, const uint16_t* x, int64_t blocksize, int64_t blocks, uint8_t* codes,
                float* absmax) {
+  const bool past_cache = reinterpret_cast<uintptr_t>(codes) % 32 == 0;
+  const StoreFence fence;
   for (int64_t block = 0; block < blocks; ++block, x += blocksize, codes += blocksize / 2) {
     fetch_128(x);
     __m512i m0 = magnitudes(x), m1 = magnitudes(x + 32), most = _mm512_max_epu16(m0, m1);
@@ -114,8 +130,7 @@ int64_t encode(const Bf16Tables& tables, const uint16_t* x, int64_t blocksize, i
         _mm512_broadcastw_epi16(_mm_sub_epi16(_mm_set1_epi16(static_cast<int16_t>(0xffff - Format::kReach)), turned));
     const Bf16Table& table = tables.by_mantissa[bits & 127];
     for (int64_t i = 0;;) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i / 2),
-                          Format::encode(tables, table, x + i, m0, m1, least));
+      store_codes(codes + i / 2, Format::encode(tables, table, x + i, m0, m1, least), past_cache);
       if ((i += 64) == blocksize) break;
       m0 = magnitudes(x + i), m1 = magnitudes(x + i + 32);
     }
