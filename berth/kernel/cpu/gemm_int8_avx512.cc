@@ -112,9 +112,9 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
 // 12 dots of 5 cycles on two ports are just enough to keep these busy, and the end of a word has fewer under way. So
 // two neighbouring tiles of the same size are multiplied together: 24 (or 16) dots in the registers, the fp32 sums in
 // memory. The steps are inline assembly for their order alone: as written, an Intel core takes what the two ports need
-// (66.1 cycles a word and tile; 60.1 without scales). Left to order them, compilers collect broadcasts, conversions or
-// products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima, and with two blocks to a word,
-// this gains nothing: there the 12 chains of tile_lane have enough beside them.
+// (66.1 cycles a word and tile in cache; 60.1 without scales). Left to order them, compilers collect broadcasts,
+// conversions or products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima, and with two
+// blocks to a word, this gains nothing (docs/kernels.md).
 
 #define BERTH_STEP __attribute__((always_inline))
 template <typename F, int... kAt>
