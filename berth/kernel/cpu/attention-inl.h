@@ -70,11 +70,20 @@ class Ahead {
       --left_;
     }
   }
+  int64_t left() const { return left_; }
 
  private:
   const std::byte* at_;
   int64_t quarter_, left_;
 };
+
+// Whether the scores' loop asks for values at channel d. Where there are many queries the weights take long too: a
+// quarter of the values is left to ask for then.
+template <int kN>
+BERTH_MATH bool asks_now(int64_t d) {
+  return kN < 4 || d % 16 != 12;
+}
+
 template <DType kType>
 constexpr int64_t kElementBytes = kType == DType::kF32 ? 4 : 2;
 
@@ -170,7 +179,7 @@ BERTH_MATH void score_keys(const std::byte* plane, int64_t k, int64_t head_dim, 
     for (int t = 0; t < kKeyTiles; ++t)
       for (int i = 0; i < 4; ++i)
         prefetch_near(plane + (k + (t * head_dim + d + i + kKeysAhead) * 32) * kElementBytes<kType>);
-    ahead.ask(kKeyTiles * kElementBytes<kType> / 2);
+    if (asks_now<kN>(d)) ahead.ask(kKeyTiles * kElementBytes<kType> / 2);
     channel(d);
     channel(d + 1);
     channel(d + 2);
@@ -204,7 +213,7 @@ BERTH_MATH void score_keys_halves(const std::byte* plane, int64_t k, int64_t hea
     for (; d + 4 <= head_dim; d += 4) {
       if (half == 0)
         for (int i = 0; i < 4; ++i) prefetch_near(plane + (k + (d + i + kKeysAhead) * 32) * kElementBytes<kType>);
-      if (half == 0) ahead.ask(kElementBytes<kType> / 2);
+      if (half == 0 && asks_now<kN>(d)) ahead.ask(kElementBytes<kType> / 2);
       channel(d);
       channel(d + 1);
       channel(d + 2);
@@ -451,9 +460,10 @@ void block_of_tile(const AttentionOptions& options, const Tile& tile, const Shap
     for (int64_t i = 0; i < n; ++i)
       if (seen[i].begin < seen[i].end)
         w.m_block[first + i] = scale_scores(options, tile.head(first + i), begin, seen[i], scores + i * 128);
+    const int64_t rest = (values.left() + n - 1) / n;  // of the values, asked for meanwhile
     for (int64_t i = 0; i < n; ++i) {
       if (seen[i].begin < seen[i].end) w.l_block[first + i] = weigh(w.m_block[first + i], seen[i], scores + i * 128);
-      next.ask(kElementBytes<kType>);
+      values.ask(rest);
       for (int64_t d = 0; d < shape.v_padded; d += F::kLanes) F::of(0.0f).store(o + i * shape.v_padded + d);
     }
     // Keys that all of them see together; what lies before and after, for each alone.
