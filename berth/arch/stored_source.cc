@@ -123,6 +123,9 @@ Result<Source> bnb4(const Checkpoint& checkpoint, const TensorEntry& entry, cons
   TRY_STATUS(check_quant_map(checkpoint, entry.name, state.codec));
   source.companions = {absmax};
   if (state.nested) source.companions.insert(source.companions.end(), {nested, map});
+  const std::vector<std::string> floats = state.nested ? std::vector{nested, map} : std::vector{absmax};
+  source.widens_scales =
+      std::ranges::any_of(floats, [&](const std::string& name) { return checkpoint.find(name)->dtype != DType::kF32; });
   source.storage = SourceStorage::kBnb4;
   source.prequantized = state.format();
   source.nested_offset = state.nested_offset;
@@ -146,6 +149,7 @@ Result<Source> bnb_int8(const Checkpoint& checkpoint, const TensorEntry& entry, 
       return Error(ErrorCode::kUnsupported, fmt::format("tensor {} says layout {}, only 0 (rows) can be read",
                                                         quoted(order->name), static_cast<int>(value)));
   }
+  source.widens_scales = scb->dtype != DType::kF32;
   source.storage = SourceStorage::kBnbInt8;
   source.prequantized = quant::StoredFormat{Codec::kInt8Row, 0, false};
   source.companions = {scb->name};

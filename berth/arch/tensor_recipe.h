@@ -152,8 +152,9 @@ struct Source {
   // Further tensors the storage needs, in the order its reader wants: fp8 [scale_inv], mxfp4 [scales], int8 [SCB],
   // bnb4 [absmax] or [absmax, nested_absmax, nested_quant_map], other: all the rest.
   std::vector<std::string> companions;
-  uint64_t other_bytes = 0;  // storage kOther: bytes of all its tensors in the file
-  float nested_offset = 0;  // bnb4 with nested scales: from its quant_state
+  bool widens_scales = false;  // bnb4, int8: scales that the file has in another float type become fp32
+  uint64_t other_bytes = 0;    // storage kOther: bytes of all its tensors in the file
+  float nested_offset = 0;     // bnb4 with nested scales: from its quant_state
   bool operator==(const Source&) const = default;
 };
 

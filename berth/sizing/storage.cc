@@ -94,7 +94,7 @@ bool used_in_file(const TensorSpec& tensor, const TensorStorage& storage) {
   const std::vector<arch::Source>& sources = tensor.recipe.sources;
   if (storage.quantized_on_load || tensor.recipe.add_one) return false;
   for (const arch::Source& s : sources)
-    if (s.transposed) return false;
+    if (s.transposed || s.widens_scales) return false;
   for (const arch::Segment& s : tensor.recipe.segments)
     if (s.stride != 1 && s.count > 1) return false;
   const auto all_plain = [&](DType dtype) {

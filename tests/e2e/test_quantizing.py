@@ -1,6 +1,7 @@
 """Quantized checkpoints made and read by the command, small ones made here: what the real libraries' answers on random
 checkpoints brought up (each case was compared with them once; tests/libraries repeats that)."""
 import json
+import shutil
 import struct
 import tempfile
 import unittest
@@ -188,6 +189,41 @@ class Skipped(Folders):
         self.succeeds("plan", self.folder / "config.json", "--load-in-4bit", "--llm-int8-skip-modules", "dense_4h_to_h,lm_head")
         error = self.fails(2, "invalid_argument", "plan", self.folder / "config.json", "--load-in-4bit", "--llm-int8-skip-modules", "dense_4h_to_x,lm_head")
         self.assertIn("dense_4h_to_h", error["message"])
+
+
+class Scales(Folders):
+    """Scales in a narrower float type than bitsandbytes writes today are widened, wherever the weights are."""
+
+    NARROW = {"BF16": lambda x: x[2:4], "F16": lambda x: struct.pack("<e", struct.unpack("<f", x)[0]), "F32": lambda x: x}
+
+    def stored(self, name, options, dtype):
+        """The stories' model quantized, its scales cut to what `dtype` can hold and stored as that, and the same as F32."""
+        made = self.folder / "made"
+        if not made.exists():
+            self.succeeds("quantize", STORIES, made, *options)
+        out = self.folder / name
+        out.mkdir(exist_ok=True)
+        tensors = read_safetensors(made / "model.safetensors")
+        for key, (was, shape, data) in tensors.items():
+            if was == "F32" and key.endswith(("absmax", ".SCB")):
+                wide = [data[i : i + 2] for i in range(2, len(data), 4)]  # bf16's digits; their last 3 bits go for fp16
+                wide = [struct.pack("<f", max(struct.unpack("<f", b"\0\0" + w)[0], 2.0**-14)) for w in wide]
+                tensors[key] = (dtype, shape, b"".join(map(self.NARROW[dtype], wide)))
+        write_safetensors(out / "model.safetensors", tensors)
+        (out / "config.json").write_text((made / "config.json").read_text())
+        return out
+
+    def test_of_narrow_types(self):
+        for options in (["--load-in-4bit"], ["--load-in-8bit"], ["--load-in-4bit", "--bnb-4bit-use-double-quant"]):
+            with self.subTest(options):
+                want = self.hash(self.stored("wide", options, "F32"))
+                for dtype in ("BF16", "F16"):
+                    narrow = self.stored(dtype, options, dtype)
+                    self.assertEqual(self.hash(narrow), want)
+                    self.assertEqual(self.hash(narrow, "--device-map", "disk", "--offload-folder", self.folder / f"disk{dtype}"), want)
+                    self.assertEqual(self.hash(narrow, "--no-mmap"), want)
+            for child in ("made", "wide", "BF16", "F16"):
+                shutil.rmtree(self.folder / child)
 
 
 class Counted(Folders):
