@@ -326,22 +326,27 @@ void gemm(Run& run, int64_t m, const std::string& label) {
   std::fflush(stdout);
 }
 
+// The least time per input of each M, and which M takes longer than some smaller one. What the machine gives changes by
+// more than 3 % from one moment to the next, and a least value may be one lucky moment's: so both are timed within a
+// few milliseconds in each repeat, and the median of their ratios tells.
 void per_input(const Options& o, Weights& weights, ThreadPool& pool, Numerics numerics, const std::string& label) {
   Run run(o, weights, pool, numerics, *std::max_element(o.m.begin(), o.m.end()));
-  std::vector<double> best(o.m.size(), 1e9);
+  std::vector<std::vector<double>> took(o.m.size());  // by M, by repeat
   for (int repeat = 0; repeat < o.repeats; ++repeat)
     for (size_t i = 0; i < o.m.size(); ++i) {
-      const int times = std::max(1, 4 / o.m[i]);
-      best[i] = std::min(best[i], run.time(o.m[i], 0, 1, times) / times / o.m[i]);
+      const int times = std::max(1, 16 / o.m[i]);
+      took[i].push_back(run.time(o.m[i], 0, 1, times) / times / o.m[i]);
     }
   std::printf("%-22s", label.c_str());
-  double least = best[0];
+  size_t least = 0;  // of the M so far, by median
   std::string rises;
-  for (size_t i = 0; i < best.size(); ++i) {
-    std::printf(" %.0f", best[i] * 1e6);
-    if (best[i] > 1.03 * least)
-      rises += " M=" + std::to_string(o.m[i]) + " +" + std::to_string(std::lround(100 * (best[i] / least - 1))) + "%";
-    least = std::min(least, best[i]);
+  for (size_t i = 0; i < took.size(); ++i) {
+    std::printf(" %.0f", *std::min_element(took[i].begin(), took[i].end()) * 1e6);
+    std::vector<double> ratios;
+    for (size_t r = 0; r < took[i].size(); ++r) ratios.push_back(took[i][r] / took[least][r]);
+    if (const double ratio = median(ratios); ratio > 1.03)
+      rises += " M=" + std::to_string(o.m[i]) + " +" + std::to_string(std::lround(100 * (ratio - 1))) + "%";
+    if (median(took[i]) < median(took[least])) least = i;
   }
   std::printf(" |%s\n", rises.c_str());
   std::fflush(stdout);

@@ -20,12 +20,8 @@ GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec)
 // Measured per format at K = 4096.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const int32_t bits = info.code_bits;
-  if (!int8) {
-    if (info.word_elements <= 2) return 65;
-    if (info.word_elements < 8) return 65;
-    return bits == 4 && !info.has_min ? 49 : 33;
-  }
-  if (info.int8_book != nullptr || bits == 8) return 17;  // a dot needs two signs or a magnitude per input in any case
+  if (!int8) return info.word_elements < 8 || (bits == 4 && !info.has_min) ? 65 : 45;
+  if (info.int8_book != nullptr || bits == 8) return 20;  // a dot needs two signs or a magnitude per input in any case
   return bits == 6 ? 41 : 25;
 }
 }  // namespace

@@ -16,16 +16,16 @@ RowsFn rows(const WeightView& w, bool int8, int64_t m) {
 }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
 // Measured per format at K = 4096 on an Intel server core; on Zen 5, where decoding anew for every input costs less, by
-// layout. In exact mode the rows loop decodes once for 16 inputs, except where words are one or two elements.
+// layout. In exact mode the rows loop decodes once for several inputs.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const bool intel = __builtin_cpu_is("intel");
   if (!int8) {
-    if (info.word_elements <= 2) return 65;
-    return info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
+    const bool much_per_input = info.has_min || info.codec == quant::Codec::kFP8Block;
+    return much_per_input || info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
   }
   if (info.code_bits == 8) return intel ? 6 : 10;
   if (!intel) return 14;
-  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 7;
+  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 8;
 }
 }  // namespace
 

@@ -187,7 +187,7 @@ void rows_of_group(const RowsTask& t) {
 
 template <Kind kKind, bool kMin>
 void rows(const RowsTask& t) {
-  by_groups(t, rows_of_group<kKind, kMin>);
+  by_groups<kMostInputs>(t, rows_of_group<kKind, kMin>);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ void rows_of_group(const RowsTask& t) {
 
 template <Kind kKind, bool kMin, Scale kScale>
 void rows(const RowsTask& t) {
-  by_groups(t, rows_of_group<kKind, kMin, kScale>);
+  by_groups<kMostInputs>(t, rows_of_group<kKind, kMin, kScale>);
 }
 
 // Scales straight from their planes where a row is whole steps; else by way of the buffer.
