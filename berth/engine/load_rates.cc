@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "berth/base/bytes.h"
 #include "berth/base/file_mapping.h"
@@ -20,6 +21,7 @@
 #include "berth/engine/opened_model.h"
 #include "berth/engine/planning.h"
 #include "berth/engine/running.h"
+#include "berth/load/read_ahead.h"
 
 namespace berth::engine {
 namespace {
@@ -195,10 +197,9 @@ Result<std::vector<LoadBenchRow>> load_bench(const std::string& model, const Opt
     if (cold && !bench.cold) continue;
     double best = 0;
     for (const auto& [method, name] : kMethods) {
-      int last = 0;
-      for (const int with : {1, threads, 2 * threads}) {
-        if (with == last) continue;
-        last = with;
+      std::set<int> counts = {1, threads, 2 * threads};
+      if (cold) counts.insert(load::ReadAhead::kThreads);  // as many wait for the disk as in a load
+      for (const int with : counts) {
         ThreadPool pool(with);
         LoadBenchRow row;
         row.what = name;

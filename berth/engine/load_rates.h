@@ -1,9 +1,9 @@
 // engine/load_rates.h — how fast a checkpoint is loaded, beside the raw rates at which this machine reads its files.
 //
 // Raw: every file of the checkpoint into buffers that are used again, by read(), by direct I/O and through a mapping,
-// with one thread, as many as the model runs with, and twice as many. Cold: the files' pages are dropped from the page
-// cache before each pass (what a host keeps below a virtual machine cannot be dropped from inside). The limit is the
-// best of them.
+// with one thread, as many as the model runs with, and twice as many; cold also with as many as read ahead of a load.
+// Cold: the files' pages are dropped from the page cache before each pass (what a host keeps below a virtual machine
+// cannot be dropped from inside). The limit is the best of them.
 //
 // Berth: load_model() with the options given, cold and warm; the first time into memory that nobody has touched.
 // Host memory beyond the weights is the growth of resident memory up to its peak, less the bytes that the arenas count

@@ -300,7 +300,7 @@ class Loader {
       }
     }
     if (ranges.empty()) return;
-    read_ahead_ = std::make_unique<ReadAhead>(ranges, std::max(4, 2 * r_.pool->size()),
+    read_ahead_ = std::make_unique<ReadAhead>(ranges, std::max(ReadAhead::kThreads, 2 * r_.pool->size()),
                                               available ? *available / 4 : uint64_t{1} << 30);
   }
 

@@ -20,6 +20,9 @@ namespace berth::load {
 
 class ReadAhead {
  public:
+  // What a load starts, at least: they wait for the disk, which gives more where more is asked of it at once.
+  static constexpr int kThreads = 8;
+
   struct Range {
     size_t tensor = 0;
     const FileMapping* mapping = nullptr;

@@ -254,6 +254,59 @@ TEST_F(AFileThatChanges, IsAnErrorBeforeLogitsAreSeen) {
   EXPECT_NE(after.error().message.find("model.gguf"), std::string::npos) << after.error().message;
 }
 
+// Cut between two tensors of a load that quantizes: what is read through a mapping ends the process by the file's name,
+// whether the pages come from the page cache or by threads that read ahead; what is read by calls is an error.
+class AFileCutWhileItIsQuantized : public ::testing::TestWithParam<bool> {};
+
+TEST_P(AFileCutWhileItIsQuantized, IsToldByName) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const bool cold = GetParam();
+  const TemporaryFolder folder;
+  const std::string config = folder.path() + "/config.json", path = folder.path() + "/model.gguf";
+  ASSERT_TRUE(write_file_atomically(config, R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4,
+      "vocab_size": 512, "max_position_embeddings": 128, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "num_hidden_layers": 2})"));
+  engine::SynthOptions gguf;
+  gguf.gguf = "bf16";
+  const auto made = engine::synthesize(config, path, {}, gguf, {});
+  ASSERT_TRUE(made) << made.error().message;
+  if (cold) {
+    const auto file = File::open(path);
+    ASSERT_TRUE(file);
+    ::fsync(file->descriptor());
+    file->drop_cache(0, 0);
+    if (!is_cold(*file)) GTEST_SKIP() << "this file system keeps its pages";
+  }
+  const uint64_t whole = fs::file_size(path);
+  int calls = 0;
+  RunOptions options = run_options(true);
+  options.quantize_to = quant::StoredFormat{quant::Codec::kNF4, 64};
+  options.log.on_progress = [&](std::string_view, uint64_t, uint64_t) {
+    if (calls++ == 0) fs::resize_file(path, 4096);
+    return true;
+  };
+  EXPECT_EXIT(
+      {
+        exit_on_mapping_fault();
+        (void)place_model(path, all_on_cpu(), options);
+        std::_Exit(99);
+      },
+      ::testing::ExitedWithCode(exit_status(ErrorCode::kIo)), "berth: io: .*model.gguf.*cut short");
+
+  // Each threadsafe death test runs in a process that made its own file; in this one the file is still whole.
+  ASSERT_EQ(fs::file_size(path), whole);
+  ASSERT_EQ(calls, 0);
+  options.map_files = false;
+  const auto copied = place_model(path, all_on_cpu(), options);
+  EXPECT_GE(calls, 1);
+  ASSERT_FALSE(copied);
+  EXPECT_EQ(copied.error().code, ErrorCode::kIo);
+  EXPECT_NE(copied.error().message.find("model.gguf"), std::string::npos) << copied.error().message;
+}
+INSTANTIATE_TEST_SUITE_P(Mapped, AFileCutWhileItIsQuantized, ::testing::Values(false, true),
+                         [](const auto& i) { return std::string(i.param ? "Cold" : "Warm"); });
+
 TEST_F(AFileThatChanges, DoesNotMatterOnceCopied) {
   if (IsSkipped()) return;
   const auto placed = place_model(path_, all_on_cpu(), run_options(false));
