@@ -73,7 +73,7 @@ std::vector<float> values(Random& random, int64_t n, Inputs kind) {
 Aligned::Aligned(size_t bytes) : memory_(new std::byte[bytes + 64]), size_(bytes) {
   const auto at = reinterpret_cast<uintptr_t>(memory_.get());
   data_ = memory_.get() + ((at + 63) / 64 * 64 - at);
-  std::memset(data_, 0xCD, bytes);
+  std::memset(data_, 0xFF, bytes);  // as floats NaN: what was never written and reaches a sum, even times zero, shows
 }
 
 Matrix::Matrix(const quant::StoredFormat& format, int64_t rows, int64_t cols, Random& random)

@@ -50,8 +50,9 @@ inline constexpr int64_t kQ8BlockBytes = 34;
 // The copy of x that a format's `rows` loop reads. V = floats per vector.
 //
 //   kWords1, 2, 4, 8   exact, E = 1, 2, 4, 8: per 32 words, per group of V words, per element of the word in
-//                      numerics.md's order: V floats. E = 8: after all of them 32 floats per 32 words, the words' sums
-//                      t.
+//                      numerics.md's order: V floats. Zeros follow up to a multiple of 128 elements (E = 8: of 256),
+//                      as loops take words of one and two elements several at a time. E = 8: after all of them 32
+//                      floats per 32 words, the words' sums t.
 //   kNibbles, kBytes   int8 mode, one Int8Step per 256 elements.
 enum class InputLayout : uint8_t { kWords1, kWords2, kWords4, kWords8, kNibbles, kBytes };
 

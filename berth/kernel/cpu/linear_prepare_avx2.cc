@@ -77,7 +77,7 @@ void prepare_words4(const float* x, int64_t k, int v, float* out) {
 }
 
 void prepare_words2(const float* x, int64_t k, int v, float* out) {
-  const int64_t groups = (k + 63) / 64 * 4;
+  const int64_t groups = (k + 127) / 128 * 8;
   for (int64_t g = 0; g < groups; ++g) {
     const Place p = group_place(out, g, 2, v);
     const __m256 a = g * 16 < k ? _mm256_loadu_ps(x + g * 16) : _mm256_setzero_ps();
@@ -128,7 +128,7 @@ void prepare_input_avx2(const float* x, int64_t k, InputLayout layout, int v, st
   float* f = reinterpret_cast<float*>(out);
   switch (layout) {
     case InputLayout::kWords1: {
-      const int64_t padded = (k + 31) / 32 * 32;
+      const int64_t padded = (k + 127) / 128 * 128;
       std::memcpy(f, x, static_cast<size_t>(k) * 4);
       std::memset(f + k, 0, static_cast<size_t>(padded - k) * 4);
       break;
