@@ -20,9 +20,9 @@ GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx2(codec)
 // Measured per format at K = 4096.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const int32_t bits = info.code_bits;
-  if (!int8) return info.word_elements < 8 || (bits == 4 && !info.has_min) ? 65 : 45;
-  if (info.int8_book != nullptr || bits == 8) return 20;  // a dot needs two signs or a magnitude per input in any case
-  return bits == 6 ? 41 : 25;
+  if (!int8) return info.word_elements < 8 ? 65 : info.has_min ? 37 : bits == 4 ? 49 : 45;
+  if (info.int8_book != nullptr || bits == 8) return 22;  // a dot needs two signs or a magnitude per input in any case
+  return bits == 6 ? 41 : bits == 5 ? 29 : 27;
 }
 }  // namespace
 

@@ -74,8 +74,12 @@ BERTH_INLINE __m512 loaded(const float* p) {
 // Where the sums of four rows and all inputs stand: [input][row][half][16].
 constexpr int64_t kFewSums = 4 * 32;
 
-// The most inputs whose half steps the first-level cache holds beside the next ones.
-constexpr int64_t kGroup = 20;
+// The most inputs whose half steps the first-level cache holds beside the next ones, where decoding costs much a few
+// more. Measured at K = 4096 (docs/kernels.md).
+template <Kind kKind, bool kMin, Scale kScale>
+constexpr int64_t kGroup = kKind == Kind::kBook && !kMin                                                  ? 20
+                           : kKind == Kind::kSix || (word_elements(kKind) == 4 && kScale != Scale::kNone) ? 28
+                                                                                                          : 24;
 
 // The words 16 * kHalf .. of a step of the rows 2 * kPair and 2 * kPair + 1, all inputs. Each load of x serves both
 // rows, and the inputs' next step is asked for by quarters: all inputs' steps pass through the first-level cache.
@@ -167,7 +171,7 @@ __attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t
 
 struct FewInputs {
   template <Kind kKind, bool kMin, Scale kScale>
-  static void rows_of_group(const RowsTask& t) {  // at most kGroup
+  static void rows_of_group(const RowsTask& t) {  // at most kGroup inputs
     const Operands op = operands(t.w);
     float* const sums = reinterpret_cast<float*>(t.scratch + rows_scales_bytes(t.w.k));
     for (int64_t i = t.quad_begin; i < t.quad_end; ++i) {
@@ -185,7 +189,7 @@ struct FewInputs {
   }
   template <Kind kKind, bool kMin, Scale kScale>
   static void rows(const RowsTask& t) {
-    by_groups<kGroup>(t, rows_of_group<kKind, kMin, kScale>);
+    by_groups<kGroup<kKind, kMin, kScale>>(t, rows_of_group<kKind, kMin, kScale>);
   }
 };
 

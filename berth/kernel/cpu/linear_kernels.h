@@ -97,7 +97,7 @@ using RowsFn = void (*)(const RowsTask&);
 // Scales of four rows, each one float per 16 elements at most, and as many minima.
 constexpr int64_t rows_scales_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
 // After them the sums of four rows and up to kMostInputs inputs, 32 lanes each.
-inline constexpr int64_t kMostInputs = 24;
+inline constexpr int64_t kMostInputs = 48;
 constexpr int64_t rows_scratch_bytes(int64_t k, int64_t m) {
   return rows_scales_bytes(k) + (m < kMostInputs ? m : kMostInputs) * 4 * 32 * 4;
 }
