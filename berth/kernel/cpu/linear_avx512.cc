@@ -20,12 +20,13 @@ GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(code
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const bool intel = __builtin_cpu_is("intel");
   if (!int8) {
-    const bool much_per_input = info.has_min || info.codec == quant::Codec::kFP8Block;
-    return much_per_input || info.code_bits == 5 || info.code_bits == 6 ? 48 : 65;
+    if (info.code_bits == 5) return 36;
+    if (info.has_min || info.code_bits == 6) return 41;
+    return info.codec == quant::Codec::kFP8Block ? 49 : 65;
   }
-  if (info.code_bits == 8) return intel ? 6 : 10;
+  if (info.code_bits == 8) return intel ? 7 : 10;
   if (!intel) return 14;
-  return info.code_bits == 6 ? 4 : info.code_bits == 5 || info.codec == quant::Codec::kQ4_K ? 5 : 8;
+  return info.code_bits == 5 || info.code_bits == 6 || info.codec == quant::Codec::kQ4_K ? 5 : 8;
 }
 }  // namespace
 
