@@ -170,7 +170,8 @@ TEST(LinearParity, EveryNumberOfInputsGivesTheBitsOfTheReference) {
   };
   std::vector<Shape> shapes = {{99, 140, 288}};
   for (int64_t m = 2; m <= 20; ++m) shapes.push_back({m, 5, 288});
-  for (const int64_t m : {21, 24, 33, 41, 47, 50, 63, 64, 65}) shapes.push_back({m, 5, 544});
+  for (const int64_t m : {21, 24, 28, 29, 33, 36, 37, 41, 44, 45, 47, 48, 49, 50, 63, 64, 65})
+    shapes.push_back({m, 5, 544});
   for (const quant::StoredFormat& format : formats()) {
     const quant::CodecInfo& info = quant::codec_info(format.codec);
     for (const Shape& shape : shapes) {
