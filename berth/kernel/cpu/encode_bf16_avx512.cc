@@ -26,12 +26,16 @@ inline __m128i largest(__m512i m) {
   return _mm_minpos_epu16(_mm_xor_si128(b, _mm_set1_epi16(-1)));
 }
 
-// Bytes ahead that are fetched: what comes from memory comes a third faster.
-constexpr int64_t kAhead = 4096;
+// Bytes ahead that are asked for, into the second-level cache and then into the first: the first alone has too few
+// requests under way (loading 1.1B in bf16 as nf4 with two threads, GB/s: 16.2 with the first, 16.5 with the second
+// alone, 17.7 with both).
+constexpr int64_t kFar = 8192, kNear = 1024;
 inline void fetch_128(const uint16_t* x) {
-  const char* const at = reinterpret_cast<const char*>(x) + kAhead;
-  _mm_prefetch(at, _MM_HINT_T0);
-  _mm_prefetch(at + 64, _MM_HINT_T0);
+  const char* const at = reinterpret_cast<const char*>(x);
+  _mm_prefetch(at + kFar, _MM_HINT_T1);
+  _mm_prefetch(at + kFar + 64, _MM_HINT_T1);
+  _mm_prefetch(at + kNear, _MM_HINT_T0);
+  _mm_prefetch(at + kNear + 64, _MM_HINT_T0);
 }
 
 constexpr int kSelect = 0xca;  // ternary logic: the second where the first has a 1, else the third
