@@ -234,5 +234,42 @@ BERTH_INLINE float output(const RowsTask& t, int64_t n, float v) {
   return t.bias != nullptr ? v + t.bias[n] : v;
 }
 
+// The form of `Loop::rows` for a weight.
+template <typename Loop>
+RowsFn form_of(const WeightView& w) {
+  if (w.in_blocks) return Loop::template rows<Kind::kQ8Block, false>;
+  switch (w.codec) {
+    case Codec::kF32:
+      return Loop::template rows<Kind::kF32, false>;
+    case Codec::kBF16:
+      return Loop::template rows<Kind::kBF16, false>;
+    case Codec::kF16:
+      return Loop::template rows<Kind::kF16, false>;
+    case Codec::kInt8Row:
+      return Loop::template rows<Kind::kInt8, false>;
+    case Codec::kQ8_0:
+      return Loop::template rows<Kind::kQ8, false>;
+    case Codec::kFP8Block:
+      return Loop::template rows<Kind::kFP8, false>;
+    case Codec::kNF4:
+    case Codec::kFP4:
+    case Codec::kMXFP4:
+    case Codec::kQ4_0:
+    case Codec::kIQ4_NL:
+      return Loop::template rows<Kind::kBook, false>;
+    case Codec::kQ4_1:
+    case Codec::kQ4_K:
+      return Loop::template rows<Kind::kBook, true>;
+    case Codec::kQ5_0:
+      return Loop::template rows<Kind::kFive, false>;
+    case Codec::kQ5_1:
+    case Codec::kQ5_K:
+      return Loop::template rows<Kind::kFive, true>;
+    case Codec::kQ6_K:
+      return Loop::template rows<Kind::kSix, false>;
+  }
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace berth::kernel::cpu

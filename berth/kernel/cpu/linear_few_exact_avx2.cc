@@ -192,46 +192,15 @@ void rows_of_group(const RowsTask& t) {
   }
 }
 
-template <Kind kKind, bool kMin>
-void rows(const RowsTask& t) {
-  by_groups<kMost<kKind, kMin>>(t, rows_of_group<kKind, kMin>);
-}
+struct FewInputs {
+  template <Kind kKind, bool kMin>
+  static void rows(const RowsTask& t) {
+    by_groups<kMost<kKind, kMin>>(t, rows_of_group<kKind, kMin>);
+  }
+};
 
 }  // namespace
 
-RowsFn few_exact_avx2(const WeightView& w) {
-  if (w.in_blocks) return rows<Kind::kQ8Block, false>;
-  switch (w.codec) {
-    case Codec::kF32:
-      return rows<Kind::kF32, false>;
-    case Codec::kBF16:
-      return rows<Kind::kBF16, false>;
-    case Codec::kF16:
-      return rows<Kind::kF16, false>;
-    case Codec::kInt8Row:
-      return rows<Kind::kInt8, false>;
-    case Codec::kQ8_0:
-      return rows<Kind::kQ8, false>;
-    case Codec::kFP8Block:
-      return rows<Kind::kFP8, false>;
-    case Codec::kNF4:
-    case Codec::kFP4:
-    case Codec::kMXFP4:
-    case Codec::kQ4_0:
-    case Codec::kIQ4_NL:
-      return rows<Kind::kBook, false>;
-    case Codec::kQ4_1:
-    case Codec::kQ4_K:
-      return rows<Kind::kBook, true>;
-    case Codec::kQ5_0:
-      return rows<Kind::kFive, false>;
-    case Codec::kQ5_1:
-    case Codec::kQ5_K:
-      return rows<Kind::kFive, true>;
-    case Codec::kQ6_K:
-      return rows<Kind::kSix, false>;
-  }
-  return nullptr;
-}
+RowsFn few_exact_avx2(const WeightView& w) { return form_of<FewInputs>(w); }
 
 }  // namespace berth::kernel::cpu

@@ -94,55 +94,15 @@ void rows_of_group(const RowsTask& t) {
   }
 }
 
-template <Kind kKind, bool kMin, Scale kScale>
-void rows(const RowsTask& t) {
-  by_groups<kMostInputs>(t, rows_of_group<kKind, kMin, kScale>);
-}
-
-// Scales straight from their planes where a row is whole steps; else by way of the buffer.
-template <Kind kKind, bool kMin>
-void rows_half(const RowsTask& t) {
-  t.w.k % 256 == 0 ? rows<kKind, kMin, Scale::kHalf>(t) : rows<kKind, kMin, Scale::kBuffer>(t);
-}
-void rows_bnb(const RowsTask& t) {
-  if (t.w.blocksize == 64 && t.w.k % 256 == 0)
-    return t.w.nested ? rows<Kind::kBook, false, Scale::kNested>(t) : rows<Kind::kBook, false, Scale::kAbsmax>(t);
-  rows<Kind::kBook, false, Scale::kBuffer>(t);
-}
+struct FewInputs {
+  template <Kind kKind, bool kMin, Scale kScale>
+  static void rows(const RowsTask& t) {
+    by_groups<kMostInputs>(t, rows_of_group<kKind, kMin, kScale>);
+  }
+};
 
 }  // namespace
 
-RowsFn few_int8_avx2(const WeightView& w) {
-  if (w.in_blocks) return rows<Kind::kQ8Block, false, Scale::kInBlock>;
-  switch (w.codec) {
-    case Codec::kNF4:
-    case Codec::kFP4:
-      return rows_bnb;
-    case Codec::kMXFP4:
-      return rows<Kind::kBook, false, Scale::kBuffer>;
-    case Codec::kIQ4_NL:
-      return rows_half<Kind::kBook, false>;
-    case Codec::kQ4_0:
-      return rows_half<Kind::kFour, false>;
-    case Codec::kQ4_1:
-      return rows_half<Kind::kFour, true>;
-    case Codec::kQ4_K:
-      return rows<Kind::kFour, true, Scale::kK45>;
-    case Codec::kQ5_0:
-      return rows_half<Kind::kFive, false>;
-    case Codec::kQ5_1:
-      return rows_half<Kind::kFive, true>;
-    case Codec::kQ5_K:
-      return rows<Kind::kFive, true, Scale::kK45>;
-    case Codec::kQ6_K:
-      return rows<Kind::kSix, false, Scale::kK6>;
-    case Codec::kQ8_0:
-      return rows_half<Kind::kByte, false>;
-    case Codec::kInt8Row:
-      return rows<Kind::kByte, false, Scale::kNone>;
-    default:
-      return nullptr;
-  }
-}
+RowsFn few_int8_avx2(const WeightView& w) { return form_of<FewInputs>(w); }
 
 }  // namespace berth::kernel::cpu

@@ -364,5 +364,54 @@ BERTH_INLINE float output(const RowsTask& t, int64_t n, float v) {
   return t.bias != nullptr ? v + t.bias[n] : v;
 }
 
+// Scales straight from their planes where a row is whole steps; else by way of the buffer.
+template <typename Loop, Kind kKind, bool kMin>
+void rows_half(const RowsTask& t) {
+  t.w.k % 256 == 0 ? Loop::template rows<kKind, kMin, Scale::kHalf>(t)
+                   : Loop::template rows<kKind, kMin, Scale::kBuffer>(t);
+}
+template <typename Loop>
+void rows_bnb(const RowsTask& t) {
+  if (t.w.blocksize == 64 && t.w.k % 256 == 0)
+    return t.w.nested ? Loop::template rows<Kind::kBook, false, Scale::kNested>(t)
+                      : Loop::template rows<Kind::kBook, false, Scale::kAbsmax>(t);
+  Loop::template rows<Kind::kBook, false, Scale::kBuffer>(t);
+}
+
+// The form of `Loop::rows` for a weight; none for those that int8 mode leaves to exact.
+template <typename Loop>
+RowsFn form_of(const WeightView& w) {
+  if (w.in_blocks) return Loop::template rows<Kind::kQ8Block, false, Scale::kInBlock>;
+  switch (w.codec) {
+    case Codec::kNF4:
+    case Codec::kFP4:
+      return rows_bnb<Loop>;
+    case Codec::kMXFP4:
+      return Loop::template rows<Kind::kBook, false, Scale::kBuffer>;
+    case Codec::kIQ4_NL:
+      return rows_half<Loop, Kind::kBook, false>;
+    case Codec::kQ4_0:
+      return rows_half<Loop, Kind::kFour, false>;
+    case Codec::kQ4_1:
+      return rows_half<Loop, Kind::kFour, true>;
+    case Codec::kQ4_K:
+      return Loop::template rows<Kind::kFour, true, Scale::kK45>;
+    case Codec::kQ5_0:
+      return rows_half<Loop, Kind::kFive, false>;
+    case Codec::kQ5_1:
+      return rows_half<Loop, Kind::kFive, true>;
+    case Codec::kQ5_K:
+      return Loop::template rows<Kind::kFive, true, Scale::kK45>;
+    case Codec::kQ6_K:
+      return Loop::template rows<Kind::kSix, false, Scale::kK6>;
+    case Codec::kQ8_0:
+      return rows_half<Loop, Kind::kByte, false>;
+    case Codec::kInt8Row:
+      return Loop::template rows<Kind::kByte, false, Scale::kNone>;
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 }  // namespace berth::kernel::cpu
