@@ -7,18 +7,18 @@
 
 #include <cstdint>
 
+#include "berth/kernel/cpu/gemm_panels-inl.h"
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 #include "berth/kernel/cpu/linear_lanes-inl.h"
 
-#define BERTH_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define BERTH_UNROLL _Pragma("unroll")
-#else
-#define BERTH_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 namespace berth::kernel::cpu {
 namespace {
+
+using Vector = __m256i;
+constexpr int kWidth = 8;  // dwords, or rows of a transpose
+BERTH_INLINE Vector load_vector(const uint32_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+BERTH_INLINE void store_vector(float* p, Vector v) { _mm256_store_ps(p, _mm256_castsi256_ps(v)); }
 
 // r[i] = 8 dwords of row i  ->  r[j] = dword j of 8 rows.
 BERTH_INLINE void transpose8(__m256i r[8]) {
@@ -61,7 +61,8 @@ BERTH_INLINE void load_transposed(const uint8_t* const rows[8], int64_t column, 
 }
 
 // The same of rows of Q8_0 blocks, one a column.
-BERTH_INLINE void load_transposed_blocks(const uint8_t* const rows[8], int64_t column, __m256i out[8]) {
+BERTH_INLINE void load_transposed_blocks(const uint8_t* const rows[8], int64_t column, int64_t /*row_bytes*/,
+                                         __m256i out[8]) {
   for (int i = 0; i < 8; ++i) {
     const uint8_t* const block = rows[i] + column * kQ8BlockBytes;
     out[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
@@ -81,7 +82,6 @@ BERTH_INLINE void put_sum(__m256 sum, int merge_count, float* at) {
 // y = sum + 0, times kappa, times the row scale, plus bias, for `m_count` inputs and up to 32 outputs.
 inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin, int64_t m_count, int64_t n_begin,
                           bool row_scaled) {
-  constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
   const int64_t count = t.row_count - n_begin < kPanelN ? t.row_count - n_begin : int64_t{kPanelN};
   float row_scale[kPanelN];
   for (int64_t i = 0; i < count; ++i)
@@ -96,43 +96,6 @@ inline void write_outputs(const GemmTask& t, const float* sums, int64_t m_begin,
       y[i] = v;
     }
   }
-}
-
-// Where a panel's parts lie in a thread's scratch.
-struct PanelScratch {
-  std::byte* weights;
-  float* scales;  // [blocks][kPanelN]
-  float* minima;
-  float* row;  // one row's scales and minima before they are dealt out
-  float* levels;
-};
-inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
-  const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN;
-  PanelScratch p;
-  p.weights = scratch;
-  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4 + kPanelGaps);
-  p.minima = p.scales + scales;
-  p.row = p.minima + scales;
-  p.levels = p.row + scales;
-  return p;
-}
-
-// The expanded scales (and minima) of 8 rows, as bytes for load_transposed. `n` scales a row.
-struct RowScales {
-  const uint8_t* s[8];
-  const uint8_t* m[8];
-};
-inline RowScales expand_rows(const WeightView& w, const int64_t row[8], int64_t n, float* buffer) {
-  const int64_t stride = (n + 7) / 8 * 8;
-  RowScales rows;
-  for (int64_t i = 0; i < 8; ++i) {
-    float* const s = buffer + i * stride;
-    float* const m = buffer + (8 + i) * stride;
-    expand_scales_avx2(w, row[i], s, m);
-    rows.s[i] = reinterpret_cast<const uint8_t*>(s);
-    rows.m[i] = reinterpret_cast<const uint8_t*>(m);
-  }
-  return rows;
 }
 
 }  // namespace

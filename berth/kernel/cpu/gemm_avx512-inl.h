@@ -5,18 +5,18 @@
 
 #include <cstdint>
 
+#include "berth/kernel/cpu/gemm_panels-inl.h"
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 #include "berth/kernel/cpu/linear_lanes-inl.h"
 
-#define BERTH_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define BERTH_UNROLL _Pragma("unroll")
-#else
-#define BERTH_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 namespace berth::kernel::cpu {
 namespace {
+
+using Vector = __m512i;
+constexpr int kWidth = 16;  // dwords, or rows of a transpose
+BERTH_INLINE Vector load_vector(const uint32_t* p) { return _mm512_load_si512(p); }
+BERTH_INLINE void store_vector(float* p, Vector v) { _mm512_store_si512(p, v); }
 
 // r[i] = 16 dwords of row i  ->  r[j] = dword j of 16 rows.
 BERTH_INLINE void transpose16(__m512i r[16]) {
@@ -91,7 +91,6 @@ struct Finish {
         has_kappa(t.kappa != 1.0f),
         has_row_scale(row_scaled),
         has_bias(t.bias != nullptr) {
-    constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
     for (int v = 0; v < 2; ++v) {
       const int64_t n = n_begin + v * 16, left = t.row_count - n;
       mask[v] = left >= 16 ? static_cast<__mmask16>(0xffff)
@@ -188,43 +187,6 @@ BERTH_INLINE void prefetch_outputs(const GemmTask& t, int64_t m, int tile, int64
     __builtin_prefetch(y + i * stride, 1, 3);
     __builtin_prefetch(y + i * stride + 16, 1, 3);
   }
-}
-
-// Where a panel's parts lie in a thread's scratch.
-struct PanelScratch {
-  std::byte* weights;
-  float* scales;  // [blocks][kPanelN]
-  float* minima;
-  float* row;  // one row's scales and minima before they are dealt out
-  float* levels;
-};
-inline PanelScratch panel_scratch(std::byte* scratch, int64_t k) {
-  const int64_t padded = (k + 255) / 256 * 256, scales = padded / 16 * kPanelN;
-  PanelScratch p;
-  p.weights = scratch;
-  p.scales = reinterpret_cast<float*>(scratch + padded * kPanelN * 4 + kPanelGaps);
-  p.minima = p.scales + scales;
-  p.row = p.minima + scales;
-  p.levels = p.row + scales;
-  return p;
-}
-
-// The expanded scales (and minima) of 16 rows, as bytes for load_transposed. `n` scales a row.
-struct RowScales {
-  const uint8_t* s[16];
-  const uint8_t* m[16];
-};
-inline RowScales expand_rows(const WeightView& w, const int64_t row[16], int64_t n, float* buffer) {
-  const int64_t stride = (n + 15) / 16 * 16;
-  RowScales rows;
-  for (int64_t i = 0; i < 16; ++i) {
-    float* const s = buffer + i * stride;
-    float* const m = buffer + (16 + i) * stride;
-    expand_scales_avx2(w, row[i], s, m);
-    rows.s[i] = reinterpret_cast<const uint8_t*>(s);
-    rows.m[i] = reinterpret_cast<const uint8_t*>(m);
-  }
-  return rows;
 }
 
 }  // namespace

@@ -6,37 +6,10 @@
 //
 // Start reading at: tile_lane.
 #include "berth/kernel/cpu/gemm_avx2-inl.h"
+#include "berth/kernel/cpu/gemm_exact-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
-
-using quant::Codec;
-
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kFP8, kBook, kFive, kSix };
-
-constexpr int kLanes = 32;
-
-constexpr int word_elements(Kind kind) {
-  switch (kind) {
-    case Kind::kF32:
-      return 1;
-    case Kind::kBF16:
-    case Kind::kF16:
-      return 2;
-    case Kind::kInt8:
-    case Kind::kQ8:
-    case Kind::kFP8:
-      return 4;
-    default:
-      return 8;
-  }
-}
-constexpr bool is_scaled(Kind kind) { return word_elements(kind) == 8 || kind == Kind::kQ8 || kind == Kind::kFP8; }
-constexpr int words_per_block(Kind kind) { return (kind == Kind::kSix ? 16 : 32) / word_elements(kind); }
-
-// Lines between the lanes of a panel, so that 32 lanes do not begin in the same set of the first-level cache.
-template <Kind kKind>
-constexpr int64_t kGap = word_elements(kKind) <= 2 ? 1 : 0;
 
 // One lane of kTile inputs x 16 outputs of a panel; the pointers are at the first of the 16.
 template <Kind kKind, bool kMin, int kTile>
@@ -208,60 +181,13 @@ BERTH_INLINE void put_word(__m256i w, int dword, const __m256i* high, const Oper
   }
 }
 
-template <Kind kKind>
-void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder<kLanes>& order, const Operands& op,
-                float* panel) {
-  constexpr int kElements = word_elements(kKind);
-  constexpr int64_t kPlanes = kKind == Kind::kSix ? 2 : kKind == Kind::kFive ? 1 : 0;
-  const int64_t row_bytes = order.words * 4, blocks = w.k / 32;
-  const int64_t row_stride = w.in_blocks ? blocks * kQ8BlockBytes : row_bytes;
-  for (int v = 0; v < 4; ++v) {
-    const uint8_t* start[8];
-    for (int i = 0; i < 8; ++i) start[i] = w.codes + row[v * 8 + i] * row_stride;
-    for (int64_t column = 0; column * 32 < row_bytes; ++column) {
-      __m256i t[8];
-      if (kKind == Kind::kQ8 && w.in_blocks)
-        load_transposed_blocks(start, column, t);
-      else
-        load_transposed(start, column, row_bytes, t);
-      __m256i high[2] = {};
-      for (int64_t j = 0; j < 8; ++j) {
-        const int64_t word = column * 8 + j;
-        if (word >= order.words) break;
-        if (kPlanes > 0 && word % 4 == 0) {
-          for (int64_t b = 0; b < kPlanes; ++b) {
-            alignas(32) uint32_t of_rows[8];
-            for (int i = 0; i < 8; ++i) of_rows[i] = w.high[(row[v * 8 + i] * blocks + word / 4) * kPlanes + b];
-            high[b] = _mm256_load_si256(reinterpret_cast<const __m256i*>(of_rows));
-          }
-        }
-        put_word<kKind>(t[j], static_cast<int>(word % 4), high, op,
-                        panel + (order.position(word) * kElements + order.gap(word) * kGap<kKind>)*kPanelN + v * 8);
-      }
-    }
-  }
-}
-
-// Scales by block: [block of 32 (16) elements][32 outputs].
-template <Kind kKind, bool kMin>
-void pack_scales(const WeightView& w, const int64_t row[kPanelN], const PanelScratch& p) {
-  const int64_t n = w.k / (kKind == Kind::kSix ? 16 : 32);
-  for (int v = 0; v < 4; ++v) {
-    const RowScales rows = expand_rows(w, row + v * 8, n, p.row);
-    for (int64_t column = 0; column * 8 < n; ++column) {
-      __m256i s[8], m[8];
-      load_transposed(rows.s, column, n * 4, s);
-      if (kMin) load_transposed(rows.m, column, n * 4, m);
-      for (int64_t j = 0; j < 8 && column * 8 + j < n; ++j) {
-        _mm256_store_ps(p.scales + (column * 8 + j) * kPanelN + v * 8, _mm256_castsi256_ps(s[j]));
-        if (kMin) _mm256_store_ps(p.minima + (column * 8 + j) * kPanelN + v * 8, _mm256_castsi256_ps(m[j]));
-      }
-    }
-  }
-}
+struct Gemm {
+  template <Kind kKind, bool kMin>
+  static void rows(const GemmTask& t);
+};
 
 template <Kind kKind, bool kMin>
-void gemm(const GemmTask& t) {
+void Gemm::rows(const GemmTask& t) {
   constexpr int kElements = word_elements(kKind);
   const LaneOrder<kLanes> order(t.w.k / kElements);
   const Operands op = operands(t.w);
@@ -306,38 +232,6 @@ void gemm(const GemmTask& t) {
 
 }  // namespace
 
-GemmFn gemm_exact_avx2(Codec codec) {
-  switch (codec) {
-    case Codec::kF32:
-      return gemm<Kind::kF32, false>;
-    case Codec::kBF16:
-      return gemm<Kind::kBF16, false>;
-    case Codec::kF16:
-      return gemm<Kind::kF16, false>;
-    case Codec::kInt8Row:
-      return gemm<Kind::kInt8, false>;
-    case Codec::kQ8_0:
-      return gemm<Kind::kQ8, false>;
-    case Codec::kFP8Block:
-      return gemm<Kind::kFP8, false>;
-    case Codec::kNF4:
-    case Codec::kFP4:
-    case Codec::kMXFP4:
-    case Codec::kQ4_0:
-    case Codec::kIQ4_NL:
-      return gemm<Kind::kBook, false>;
-    case Codec::kQ4_1:
-    case Codec::kQ4_K:
-      return gemm<Kind::kBook, true>;
-    case Codec::kQ5_0:
-      return gemm<Kind::kFive, false>;
-    case Codec::kQ5_1:
-    case Codec::kQ5_K:
-      return gemm<Kind::kFive, true>;
-    case Codec::kQ6_K:
-      return gemm<Kind::kSix, false>;
-  }
-  return nullptr;
-}
+GemmFn gemm_exact_avx2(Codec codec) { return exact_form<Gemm>(codec); }
 
 }  // namespace berth::kernel::cpu

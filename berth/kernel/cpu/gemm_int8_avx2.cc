@@ -142,7 +142,7 @@ void pack_codes(const WeightView& w, const int64_t row[kPanelN], const LaneOrder
     for (int64_t column = 0; column * 32 < row_bytes; ++column) {
       __m256i t[8];
       if (kKind == Kind::kByte && w.in_blocks)
-        load_transposed_blocks(start, column, t);
+        load_transposed_blocks(start, column, row_bytes, t);
       else
         load_transposed(start, column, row_bytes, t);
       for (int64_t j = 0; j < 8 / kDwords; ++j) {
@@ -172,7 +172,7 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrde
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
   const int64_t n = order.words * kRuns;
   for (int v = 0; v < 4; ++v) {
-    const RowScales rows = expand_rows(w, row + v * 8, n, p.row);
+    const RowScales<8> rows = expand_rows<8>(w, row + v * 8, n, p.row);
     for (int64_t column = 0; column * 8 < n; ++column) {
       __m256i s[8], m[8];
       load_transposed(rows.s, column, n * 4, s);

@@ -346,7 +346,7 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrde
   float* const scales = p.scales(panel);
   [[maybe_unused]] float* const minima = p.minima(panel);
   for (int v = 0; v < 2; ++v) {
-    const RowScales rows = expand_rows(w, row + v * 16, n, p.row);
+    const RowScales<16> rows = expand_rows<16>(w, row + v * 16, n, p.row);
     for (int64_t column = 0; column * 16 < n; ++column) {
       __m512i s[16], m[16];
       load_transposed(rows.s, column, n * 4, s);

@@ -4,13 +4,12 @@
 // Start reading at: int8_word.
 #include <immintrin.h>
 
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 #include "berth/kernel/cpu/linear_lanes-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
-
-#define BERTH_INLINE inline __attribute__((always_inline))
 
 // Pairs of inputs A, B, packed to bytes: 128-bit lane L holds A's elements 4L .. 4L + 3 and 16 + 4L .. 16 + 4L + 3,
 // then B's. The permutation that makes 4-byte columns of them: column 0 of A, of B, column 1 of A, ...

@@ -14,35 +14,14 @@
 
 #include <immintrin.h>
 
+#include "berth/kernel/cpu/exact_forms-inl.h"
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 
 namespace berth::kernel::cpu {
 namespace {
 
-using quant::Codec;
-
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, kSix };
-
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each stream
-
-#define BERTH_INLINE inline __attribute__((always_inline))
-
-constexpr int word_elements(Kind kind) {
-  switch (kind) {
-    case Kind::kF32:
-      return 1;
-    case Kind::kBF16:
-    case Kind::kF16:
-      return 2;
-    case Kind::kInt8:
-    case Kind::kQ8:
-    case Kind::kQ8Block:
-    case Kind::kFP8:
-      return 4;
-    default:
-      return 8;
-  }
-}
 
 struct Stream {
   const uint8_t* codes;
@@ -237,38 +216,7 @@ BERTH_INLINE float output(const RowsTask& t, int64_t n, float v) {
 // The form of `Loop::rows` for a weight.
 template <typename Loop>
 RowsFn form_of(const WeightView& w) {
-  if (w.in_blocks) return Loop::template rows<Kind::kQ8Block, false>;
-  switch (w.codec) {
-    case Codec::kF32:
-      return Loop::template rows<Kind::kF32, false>;
-    case Codec::kBF16:
-      return Loop::template rows<Kind::kBF16, false>;
-    case Codec::kF16:
-      return Loop::template rows<Kind::kF16, false>;
-    case Codec::kInt8Row:
-      return Loop::template rows<Kind::kInt8, false>;
-    case Codec::kQ8_0:
-      return Loop::template rows<Kind::kQ8, false>;
-    case Codec::kFP8Block:
-      return Loop::template rows<Kind::kFP8, false>;
-    case Codec::kNF4:
-    case Codec::kFP4:
-    case Codec::kMXFP4:
-    case Codec::kQ4_0:
-    case Codec::kIQ4_NL:
-      return Loop::template rows<Kind::kBook, false>;
-    case Codec::kQ4_1:
-    case Codec::kQ4_K:
-      return Loop::template rows<Kind::kBook, true>;
-    case Codec::kQ5_0:
-      return Loop::template rows<Kind::kFive, false>;
-    case Codec::kQ5_1:
-    case Codec::kQ5_K:
-      return Loop::template rows<Kind::kFive, true>;
-    case Codec::kQ6_K:
-      return Loop::template rows<Kind::kSix, false>;
-  }
-  return nullptr;
+  return w.in_blocks ? RowsFn{Loop::template rows<Kind::kQ8Block, false>} : exact_form<Loop>(w.codec);
 }
 
 }  // namespace

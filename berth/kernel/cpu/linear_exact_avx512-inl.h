@@ -13,14 +13,12 @@
 
 #include <immintrin.h>
 
+#include "berth/kernel/cpu/exact_forms-inl.h"
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 
 namespace berth::kernel::cpu {
 namespace {
-
-using quant::Codec;
-
-enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, kSix };
 
 // Where scales come from: nowhere, the expanded buffer (unusual block sizes, fp8), fp32 absmax of 64, nested absmax of
 // 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16, before the codes of their block. Expanding first
@@ -28,25 +26,6 @@ enum class Kind { kF32, kBF16, kF16, kInt8, kQ8, kQ8Block, kFP8, kBook, kFive, k
 enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6, kInBlock };
 
 constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
-
-#define BERTH_INLINE inline __attribute__((always_inline))
-
-constexpr int word_elements(Kind kind) {
-  switch (kind) {
-    case Kind::kF32:
-      return 1;
-    case Kind::kBF16:
-    case Kind::kF16:
-      return 2;
-    case Kind::kInt8:
-    case Kind::kQ8:
-    case Kind::kQ8Block:
-    case Kind::kFP8:
-      return 4;
-    default:
-      return 8;
-  }
-}
 
 // Bytes of 32 words, with what lies between them.
 constexpr int64_t step_bytes(Kind kind) { return kind == Kind::kQ8Block ? 4 * kQ8BlockBytes : 128; }

@@ -19,6 +19,7 @@
 
 #include <immintrin.h>
 
+#include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
 
 namespace berth::kernel::cpu {
@@ -40,8 +41,6 @@ constexpr int64_t step_bytes(Kind kind) {
 enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kK45, kK6, kInBlock };
 
 constexpr int64_t kPrefetch = 1536;  // bytes ahead in each of the four streams
-
-#define BERTH_INLINE inline __attribute__((always_inline))
 
 struct Operands {
   __m256i table;               // kBook: the integers, in both halves
