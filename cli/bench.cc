@@ -37,7 +37,7 @@ class Bench : public Command {
       TRY(options_, engine::with_recorded_options(options_));
       TRY(auto opened, engine::open_model(model_, options_, out.log()));
       TRY(auto planned, engine::plan_model(opened, options_));
-      TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
+      TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log(), engine::NanLook::kWhileFirstUsed));
       TRY(const auto more, engine::bench(*running, bench_));
       rows.insert(rows.end(), more.begin(), more.end());
       if (interrupted()) return Error(ErrorCode::kCancelled, "the bench was interrupted");

@@ -30,7 +30,7 @@ class Eval : public Command {
     if (options_.ctx_size == 0) options_.ctx_size = static_cast<int64_t>(tokens.size());
     TRY(auto planned, engine::plan_model(opened, options_));
     for (const std::string& note : opened.notes) out.note(note);
-    TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
+    TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log(), engine::NanLook::kWhileFirstUsed));
     engine::LogitsFile file;
     if (!logits_.empty()) {
       TRY(file, engine::LogitsFile::create(logits_, static_cast<int64_t>(tokens.size()), running->model->spec().vocab_size));

@@ -46,7 +46,9 @@ class Run : public Command {
     for (const std::string& note : opened.notes) out.note(note);
     for (const std::string& note : planned.inputs.notes) out.note(note);
     if (report_) std::fputs(engine::plan_text(opened, planned, out.error_style()).c_str(), stderr);
-    TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log()));
+    // Who types reads slowly: a damaged file is better told before.
+    const auto look = interactive ? engine::NanLook::kWhileLoading : engine::NanLook::kWhileFirstUsed;
+    TRY(auto running, engine::load_model(opened, std::move(planned), options_, out.log(), look));
     // What was not in the page cache has been read past it.
     for (const File& file : opened.checkpoint->files())
       if (is_cold(file)) cache_in_background(file);

@@ -76,7 +76,7 @@ Status check_runnable(const OpenedModel& opened, const Options& options) {
 }
 
 Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
-                                                 const Log& log) {
+                                                 const Log& log, NanLook look) {
   const auto start = std::chrono::steady_clock::now();
   TRY_STATUS(check_runnable(opened, options));
   auto out = std::make_unique<RunningModel>();
@@ -97,6 +97,7 @@ Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedMod
   request.quantize_from = opened.dtype;
   request.offload_folder = options.offload_folder;
   request.map_files = !options.no_mmap;
+  request.look_while_used = look == NanLook::kWhileFirstUsed;
   TRY(out->weights, load::load_weights(request, log));
   model::ModelParts parts;
   parts.spec = &opened.spec();

@@ -52,10 +52,15 @@ struct RunningModel {
 // Whether it can run at all: it has weights, its forward pass exists. Errors: unsupported, invalid argument.
 Status check_runnable(const OpenedModel& opened, const Options& options);
 
+// When mapped weights are looked through for NaN, which is an error of loading. kWhileFirstUsed is for a run that
+// follows at once and then reads the file once, not twice: the first logits, instead of load_model, may fail with that
+// error.
+enum class NanLook : uint8_t { kWhileLoading, kWhileFirstUsed };
+
 // Errors: kDoesNotFit (never after a plan was made, unless the machine lies), kCorruptData, kIo, kUnsupported,
 // kCancelled.
 Result<std::unique_ptr<RunningModel>> load_model(OpenedModel& opened, PlannedModel planned, const Options& options,
-                                                 const Log& log);
+                                                 const Log& log, NanLook look = NanLook::kWhileLoading);
 
 // The checkpoint's tokenizer: tokenizer.json and its companions, or GGUF metadata. Errors: kUnsupported where it has
 // none.

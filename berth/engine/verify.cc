@@ -18,7 +18,7 @@ Result<Verification> verify(const std::string& model, const std::vector<std::str
       TRY(const Options o, with_recorded_options(asked));
       TRY(OpenedModel opened, open_model(model, o, log));
       TRY(PlannedModel planned, plan_model(opened, o));
-      TRY(auto running, load_model(opened, std::move(planned), o, log));
+      TRY(auto running, load_model(opened, std::move(planned), o, log, NanLook::kWhileFirstUsed));
       TRY(auto generator, Generator::create(*running));
       TRY(const auto result, generator->answer(generation));
       return VerifyRun{map, result.logits_hash, result.tokens, running->memory()};

@@ -21,6 +21,7 @@
 #include "berth/load/offload_folder.h"
 #include "berth/load/read_ahead.h"
 #include "berth/load/row_reader.h"
+#include "berth/load/unseen_weights.h"
 
 namespace berth::load {
 namespace {
@@ -41,6 +42,7 @@ class Loader {
 
   Result<WeightStore> load() {
     TRY_STATUS(check_files());
+    if (r_.look_while_used) store_.unseen_ = std::make_unique<UnseenWeights>();
     TRY_STATUS(allocate());
     TRY_STATUS(open_offload_folder());
     read_ahead_of_cold_files();
@@ -313,42 +315,30 @@ class Loader {
       if (from == nullptr || !was_cold(from->file())) continue;
       const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(static_cast<Plane>(p));
       const auto offset = static_cast<uint64_t>(begin - from->bytes().data());
-      const uint64_t bytes = ceil_div<uint64_t>(layout.count, 32) * bytes_per_32(matrix, layout);
+      const uint64_t bytes = ceil_div<uint64_t>(layout.count, 32) * mapped_bytes_per_32(matrix, layout);
       ranges.push_back({t, from, offset, std::min(bytes, from->bytes().size() - offset), true});
     }
   }
 
-  // 32 elements of a mapped plane in the file.
-  static uint64_t bytes_per_32(const quant::PackedMatrix& matrix, const quant::PlaneLayout& layout) {
-    return matrix.in_blocks ? quant::kQ8BlockBytes : 32 * dtype_info(layout.dtype).block_bytes;
-  }
-
-  // Brings a mapped tensor into memory and looks for NaN. Not a table of which rows are
-  // gathered: they come when they are wanted, and a NaN among them shows in the logits, which fail.
+  // Brings a mapped tensor into memory and looks for NaN, or leaves that to its first use. Not a table of which rows
+  // are gathered: they come when they are wanted, and a NaN among them shows in the logits, which fail. Banks of
+  // experts are never left, as a pass uses few of them; nor what is copied elsewhere, nor cold files: the disk takes
+  // longer.
   Status look_through(size_t t) {
     if (!uses_[t].multiplied) return {};
-    const quant::PackedMatrix& matrix = store_.tensors_[t].matrix;
-    for (int p = 0; p < quant::kPlaneCount; ++p) {
-      const auto plane = static_cast<Plane>(p);
-      const quant::PlaneLayout& layout = (*r_.storage)[t].layout.plane(plane);
-      const std::byte* const begin = matrix.planes[static_cast<size_t>(p)];
-      if (begin == nullptr) continue;
-      const FileMapping* const from = holding(begin);
-      // Pieces of whole blocks: 32 elements are `per_32` bytes.
-      const uint64_t per_32 = bytes_per_32(matrix, layout);
-      const uint64_t step = kMaxChunkBytes / per_32 * 32;
-      TRY_STATUS(for_pieces(*r_.pool, static_cast<int64_t>(ceil_div(layout.count, step)), staging_,
-                            [&](int64_t piece, Staging&) -> Status {
-                              const uint64_t first = static_cast<uint64_t>(piece) * step;
-                              const uint64_t count = std::min(step, layout.count - first);
-                              if (from != nullptr)
-                                from->populate(
-                                    static_cast<uint64_t>(begin - from->bytes().data()) + first / 32 * per_32,
-                                    ceil_div<uint64_t>(count, 32) * per_32);
-                              return quant::check_finite(matrix, plane, first, count);
-                            }));
-    }
+    const HeldTensor& held = store_.tensors_[t];
+    const quant::PackedLayout& layout = (*r_.storage)[t].layout;
+    const bool later = r_.look_while_used && !held.bank && !uses_[t].streamed && !in_cold_file(held.matrix);
+    TRY_STATUS(bring_mapped({held.matrix, layout, store_.mappings_}, later, *r_.pool, staging_));
+    if (later) store_.unseen_->add(static_cast<int32_t>(t), r_.spec->tensors[t].name, held.matrix, layout);
     return {};
+  }
+
+  bool in_cold_file(const quant::PackedMatrix& matrix) {
+    return std::ranges::any_of(matrix.planes, [&](const std::byte* plane) {
+      const FileMapping* const from = plane == nullptr ? nullptr : holding(plane);
+      return from != nullptr && was_cold(from->file());
+    });
   }
 
   // Before anything is read: what must be written needs a place.
@@ -557,7 +547,14 @@ class Loader {
   std::vector<Staging> staging_;
 };
 
+WeightStore::WeightStore() = default;
+WeightStore::WeightStore(WeightStore&&) noexcept = default;
+WeightStore& WeightStore::operator=(WeightStore&&) noexcept = default;
+WeightStore::~WeightStore() = default;
+
 Result<WeightStore> load_weights(const LoadRequest& request, const Log& log) { return Loader(request, log).load(); }
+
+UnseenWeights* WeightStore::unseen() const { return unseen_ == nullptr || unseen_->empty() ? nullptr : unseen_.get(); }
 
 Status WeightStore::check_mapped() const {
   for (const auto& mapping : mappings_) TRY_STATUS(mapping->check_unchanged());

@@ -22,6 +22,8 @@
 
 namespace berth::load {
 
+class UnseenWeights;
+
 // One tensor as held. `matrix` is valid while the store lives; vectors are fp32 rows of an f32 matrix. On the disk it
 // has format and shape but no planes.
 struct HeldTensor {
@@ -35,9 +37,10 @@ struct HeldTensor {
 
 class WeightStore {
  public:
-  WeightStore() = default;
-  WeightStore(WeightStore&&) = default;
-  WeightStore& operator=(WeightStore&&) = default;
+  WeightStore();
+  WeightStore(WeightStore&&) noexcept;
+  WeightStore& operator=(WeightStore&&) noexcept;
+  ~WeightStore();
 
   // The tensor with this role and layer (-1: the model), aliases resolved; null where the model has none.
   const HeldTensor* find(arch::Role role, int32_t layer) const;
@@ -48,6 +51,8 @@ class WeightStore {
   uint64_t mapped_bytes() const { return mapped_bytes_; }
   // Whether mapped files still are what was loaded: to be asked after computing, before results are used.
   Status check_mapped() const;
+  // What has yet to be looked through for NaN (LoadRequest::look_while_used), before results are used; null: nothing.
+  UnseenWeights* unseen() const;
 
  private:
   friend class Loader;
@@ -58,6 +63,7 @@ class WeightStore {
   std::vector<std::unique_ptr<FileMapping>> mappings_;
   std::vector<std::unique_ptr<float[]>> numbers_;  // planes of mapped tensors that are no bytes of a file
   uint64_t mapped_bytes_ = 0;
+  std::unique_ptr<UnseenWeights> unseen_;
   std::map<std::pair<arch::Role, int32_t>, int32_t> index_;
 };
 

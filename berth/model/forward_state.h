@@ -17,7 +17,9 @@
 #include "berth/base/function_ref.h"
 #include "berth/device/device.h"
 #include "berth/kernel/context.h"
+#include "berth/kernel/elementwise.h"
 #include "berth/kernel/linear.h"
+#include "berth/load/unseen_weights.h"
 #include "berth/load/weight_store.h"
 #include "berth/load/weight_stream.h"
 #include "berth/model/kv_cache.h"
@@ -113,7 +115,11 @@ class Linears {
   void run(DeviceState& on, const sizing::WorkspaceLayout& layout, const float* x, int64_t rows, int64_t k,
            int64_t x_stride = 0) {
     const kernel::LinearInput input{x, rows, k, x_stride == 0 ? k : x_stride};
-    if (pass_.stream == nullptr) return kernel::linear(on.context, input, jobs_, on.scratch(layout));
+    if (pass_.stream == nullptr) {
+      kernel::linear(on.context, input, jobs_, on.scratch(layout));
+      if (load::UnseenWeights* const unseen = pass_.weights.unseen(); unseen != nullptr && rows > 0) see(*unseen);
+      return;
+    }
     for (size_t i = 0; i < jobs_.size();) {
       // Jobs on one matrix are done while it is there; of a bank, each on its expert's.
       const load::HeldTensor& weight = *weights_[i];
@@ -138,6 +144,13 @@ class Linears {
   }
 
  private:
+  // Any one input proves the weights of outputs that are finite: the first.
+  void see(load::UnseenWeights& unseen) const {
+    for (size_t i = 0; i < jobs_.size(); ++i)
+      if (kernel::all_finite(jobs_[i].y, jobs_[i].row_count))
+        unseen.seen(weights_[i]->index, jobs_[i].row_begin, jobs_[i].row_count);
+  }
+
   const ForwardState& pass_;
   std::vector<kernel::LinearJob>& jobs_;
   std::vector<const load::HeldTensor*>& weights_;

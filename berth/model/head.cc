@@ -103,6 +103,8 @@ Status Model::State::head(std::span<const BatchItem> items, LogitsCallback on_lo
     if (m.final_softcap != 0)
       kernel::softcap(on.context, logits, m.vocab_size, static_cast<float>(m.final_softcap), count, m.vocab_size);
     if (stream != nullptr) TRY_STATUS(stream->status());
+    // What the passes until now did not prove to be without NaN, before anybody sees logits.
+    if (load::UnseenWeights* const unseen = parts.weights->unseen()) TRY_STATUS(unseen->look(*parts.pool));
     for (size_t i = 0; i < taken; ++i) {
       const std::span<const float> row(logits + static_cast<int64_t>(i) * m.vocab_size,
                                        static_cast<size_t>(m.vocab_size));

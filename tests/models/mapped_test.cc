@@ -13,6 +13,7 @@
 #include "berth/base/read_once.h"
 #include "berth/engine/synth.h"
 #include "berth/load/read_ahead.h"
+#include "berth/load/unseen_weights.h"
 #include "placed_model.h"
 
 namespace berth::testing {
@@ -42,6 +43,7 @@ Result<Ran> run(const std::string& path, const RunOptions& options) {
   TRY(out.logits, all_logits(*placed->model, kPrompt));
   out.weights = placed->devices.cpu().arena().usage()[device::Tag::kWeights].used_bytes;
   out.mapped = placed->weights.mapped_bytes();
+  EXPECT_EQ(placed->weights.unseen(), nullptr) << path;
   EXPECT_EQ(out.weights, placed->plan.device("cpu")->weights_bytes) << path;
   return out;
 }
@@ -70,6 +72,12 @@ TEST(MappedWeights, GiveTheBitsOfCopiedOnes) {
       EXPECT_EQ(copied->mapped, 0u);
       EXPECT_EQ(copied->weights, in_place->weights) << path;
       EXPECT_LE(in_place->mapped, in_place->weights) << path;
+      RunOptions later = run_options(true, numerics);
+      later.look_while_used = true;
+      const auto unseen = run(path, later);
+      ASSERT_TRUE(unseen) << path << ": " << unseen.error().message;
+      EXPECT_EQ(std::memcmp(copied->logits.data(), unseen->logits.data(), copied->logits.size() * sizeof(float)), 0)
+          << path;
       ++compared;
       with_mapped += in_place->mapped > 0;
       mapped += in_place->mapped;
@@ -221,6 +229,284 @@ TEST(MappedWeights, StreamedWeightsAreTheSameBits) {
   const auto logits = all_logits(*(*placed)->model, kPrompt);
   ASSERT_TRUE(logits);
   EXPECT_EQ(std::memcmp(logits->data(), here->logits.data(), here->logits.size() * sizeof(float)), 0);
+}
+
+// A checkpoint with a NaN put where a test wants it.
+class ANanInAFile : public ::testing::Test {
+ protected:
+  static constexpr const char* kLlama = R"("architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "vocab_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+      "torch_dtype": "bfloat16", "num_hidden_layers": 3)";
+
+  void make(const std::string& config, const std::string& gguf, const engine::Options& options = {}) {
+    std::filesystem::remove_all(path_);
+    const std::string source = folder_.path() + "/config.json";
+    path_ = folder_.path() + (gguf.empty() ? "/model" : "/model.gguf");
+    std::filesystem::remove_all(path_);
+    ASSERT_TRUE(write_file_atomically(source, "{" + config + "}"));
+    engine::SynthOptions synth;
+    synth.gguf = gguf;
+    const auto made = engine::synthesize(source, path_, options, synth, {});
+    ASSERT_TRUE(made) << made.error().message;
+  }
+
+  // Names of the file's tensors that contain `part`.
+  std::vector<std::string> names(const std::string& part) const {
+    const auto checkpoint = format::Checkpoint::open(path_, Log{});
+    std::vector<std::string> out;
+    if (!checkpoint) return out;
+    for (const format::TensorEntry& entry : checkpoint->tensors())
+      if (std::string(entry.name).find(part) != std::string::npos) out.emplace_back(entry.name);
+    return out;
+  }
+
+  // Puts `bytes` at a byte of a tensor and returns what was there.
+  std::string put(const std::string& name, uint64_t at, const std::string& bytes) const {
+    const auto checkpoint = format::Checkpoint::open(path_, Log{});
+    EXPECT_TRUE(checkpoint);
+    const format::TensorEntry* const entry = checkpoint->find(name);
+    EXPECT_NE(entry, nullptr) << name;
+    std::fstream file(checkpoint->files()[entry->file].path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto offset = static_cast<std::streamoff>(entry->offset + at % (entry->size_bytes - bytes.size() + 1));
+    std::string before(bytes.size(), '\0');
+    file.seekg(offset).read(before.data(), static_cast<std::streamsize>(before.size()));
+    file.seekp(offset).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    EXPECT_TRUE(file.good());
+    return before;
+  }
+
+  Result<std::unique_ptr<PlacedModel>> place(RunOptions options) const {
+    return place_model(path_, all_on_cpu(), options);
+  }
+  std::string load_error(const RunOptions& options) const {
+    const auto placed = place(options);
+    EXPECT_TRUE(placed || placed.error().code == ErrorCode::kCorruptData);
+    return placed ? "" : placed.error().message;
+  }
+
+  // The same error whenever it is looked for: while loading, copying, or at the first use and each after it, before any
+  // logits are given out.
+  void expect_found(const std::string& name, kernel::Numerics numerics, const std::string& message) const {
+    const std::string mapped = load_error(run_options(true, numerics));
+    EXPECT_NE(mapped.find("loading tensor"), std::string::npos) << name << ": " << mapped;
+    EXPECT_NE(mapped.find(message), std::string::npos) << name << ": " << mapped;
+    EXPECT_EQ(load_error(run_options(false, numerics)), mapped) << name;
+    RunOptions options = run_options(true, numerics);
+    options.look_while_used = true;
+    const auto placed = place(options);
+    if (!placed) {  // what is not left to the first use
+      EXPECT_EQ(placed.error().message, mapped) << name;
+      return;
+    }
+    int given_out = 0;
+    const auto count = [&](size_t, int64_t, std::span<const float>) {
+      ++given_out;
+      return Status();
+    };
+    model::Model& model = *(*placed)->model;
+    EXPECT_TRUE(model.prefill(0, kPrompt, model::LogitRows::kNone, count)) << name;
+    for (int again = 0; again < 2; ++again) {
+      const auto status = model.prefill(0, kPrompt, model::LogitRows::kLast, count);
+      ASSERT_FALSE(status) << name;
+      EXPECT_EQ(status.error().code, ErrorCode::kCorruptData);
+      EXPECT_EQ(status.error().message, mapped) << name;
+    }
+    EXPECT_EQ(given_out, 0) << name;
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path() + "/none";
+};
+
+TEST_F(ANanInAFile, IsFoundWhereverItIsAndWheneverItIsLookedFor) {
+  for (const bool tied : {false, true}) {
+    make(std::string(kLlama) + R"(, "tie_word_embeddings": )" + (tied ? "true" : "false"), "bf16");
+    int found = 0;
+    for (const std::string& name : names("weight")) {
+      if (name.find("norm") != std::string::npos || (!tied && name == "token_embd.weight")) continue;
+      for (const uint64_t element : {0, 128 * 31 + 5, -1}) {
+        const std::string before = put(name, 2 * element, "\xC0\x7F");
+        expect_found(name, kernel::Numerics::kExact, "expected finite weights, found NaN at row ");
+        put(name, 2 * element, before);
+        ++found;
+      }
+    }
+    EXPECT_EQ(found, 3 * (3 * 7 + 1));
+    // Norms are vectors: copied.
+    const std::string before = put("blk.1.attn_norm.weight", 4 * 17, std::string("\0\0\xC0\x7F", 4));
+    RunOptions later = run_options(true);
+    later.look_while_used = true;
+    EXPECT_NE(load_error(later).find("NaN"), std::string::npos);
+    put("blk.1.attn_norm.weight", 4 * 17, before);
+    EXPECT_EQ(load_error(later), "");
+  }
+}
+
+TEST_F(ANanInAFile, IsFoundInBlocksAndScales) {
+  const std::string config = std::string(kLlama) + R"(, "tie_word_embeddings": false)";
+  make(config, "q8_0");
+  for (const char* const name : {"blk.0.attn_v.weight", "blk.2.ffn_down.weight", "output.weight"}) {
+    const std::string before = put(name, 34 * 70, "\x01\xFE");
+    for (const auto numerics : {kernel::Numerics::kExact, kernel::Numerics::kInt8})
+      expect_found(name, numerics, "expected finite weights, found NaN at row ");
+    put(name, 34 * 70, before);
+  }
+  for (const bool four : {true, false}) {
+    for (const bool nested : {false, true}) {
+      engine::Options options;
+      options.load_in_4bit = four;
+      options.load_in_8bit = !four;
+      options.bnb_4bit_use_double_quant = nested;
+      if (!four && nested) continue;
+      make(config, "", options);
+      for (const std::string& part : four ? nested ? std::vector<std::string>{"nested_absmax", "nested_quant_map"}
+                                                   : std::vector<std::string>{".absmax"}
+                                          : std::vector<std::string>{".SCB"}) {
+        const std::vector<std::string> all = names(part);
+        EXPECT_EQ(all.size(), 3u * 7) << part;
+        for (const std::string& name : {all.front(), all.back()}) {
+          const std::string before = put(name, 0, std::string("\0\0\xC0\x7F", 4));
+          for (const auto numerics : {kernel::Numerics::kExact, kernel::Numerics::kInt8}) {
+            RunOptions later = run_options(true, numerics);
+            const std::string mapped = load_error(later);
+            EXPECT_NE(mapped.find("expected finite values, found NaN at index 0"), std::string::npos) << mapped;
+            later.look_while_used = true;
+            const auto placed = place(later);
+            const auto logits = placed ? all_logits(*(*placed)->model, kPrompt) : placed.error();
+            ASSERT_FALSE(logits) << name;
+            EXPECT_EQ(logits.error().message, mapped) << name;
+            EXPECT_EQ(logits.error().code, ErrorCode::kCorruptData);
+          }
+          put(name, 0, before);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ANanInAFile, IsFoundInCodesOfFp8) {
+  const std::string source = shared_path("golden/models/qwen3_fp8");
+  BERTH_NEEDS(source);
+  path_ = folder_.path() + "/fp8";
+  fs::copy(source, path_);
+  int found = 0;
+  for (const std::string& name : names("proj.weight")) {
+    if (name.ends_with("_inv")) continue;
+    const std::string before = put(name, 1234, "\xFF");
+    expect_found(name, kernel::Numerics::kExact, "expected finite weights, found NaN at row ");
+    put(name, 1234, before);
+    ++found;
+  }
+  EXPECT_GE(found, 7);
+}
+
+TEST_F(ANanInAFile, IsFoundWhileQuantizing) {
+  make(std::string(kLlama) + R"(, "tie_word_embeddings": false)", "bf16");
+  for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kInt8Row}) {
+    RunOptions options = run_options(true);
+    options.quantize_to = quant::StoredFormat{codec, codec == quant::Codec::kNF4 ? 64 : 0};
+    options.look_while_used = true;
+    const std::string before = put("blk.1.ffn_up.weight", 2 * (128 * 7 + 3), "\xC0\x7F");
+    EXPECT_NE(load_error(options).find("NaN or an infinity (as stored or after the cast) at row 7, column 3"),
+              std::string::npos);
+    put("blk.1.ffn_up.weight", 2 * (128 * 7 + 3), before);
+    EXPECT_EQ(load_error(options), "");
+  }
+}
+
+// Experts that no token has chosen yet are a model's all the same.
+TEST_F(ANanInAFile, IsFoundInExpertsThatAreNotChosen) {
+  make(
+      R"("architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 96,
+      "moe_intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 96,
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-05, "hidden_act": "silu", "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "num_hidden_layers": 2, "num_experts": 16, "num_experts_per_tok": 1,
+      "decoder_sparse_step": 1, "norm_topk_prob": true, "mlp_only_layers": [])",
+      "");
+  const std::vector<std::string> experts = names(".experts.");
+  ASSERT_GE(experts.size(), 2u);
+  for (size_t i = 0; i < experts.size(); i += 7) {
+    const std::string before = put(experts[i], 2 * 65, "\xC0\x7F");
+    for (const bool map_files : {true, false}) {
+      for (const bool look_while_used : {false, true}) {
+        RunOptions options = run_options(map_files);
+        options.look_while_used = look_while_used;
+        const auto placed = place(options);
+        const auto logits = placed ? all_logits(*(*placed)->model, {5}) : placed.error();
+        ASSERT_FALSE(logits) << experts[i];
+        EXPECT_NE(logits.error().message.find("expected finite weights, found NaN at row "), std::string::npos)
+            << logits.error().message;
+      }
+    }
+    put(experts[i], 2 * 65, before);
+  }
+}
+
+// A table of which rows are gathered is not read to look for one: who gathers it gets an error, who does not, does not.
+TEST_F(ANanInAFile, InATableIsAnErrorOfWhoGathersIt) {
+  make(std::string(kLlama) + R"(, "tie_word_embeddings": false)", "bf16");
+  const std::string before = put("token_embd.weight", 2 * (128 * 22 + 9), "\xC0\x7F");  // row 22: a token of the prompt
+  EXPECT_NE(load_error(run_options(false)).find("found NaN at row 22, column 9"), std::string::npos);
+  for (const bool look_while_used : {false, true}) {
+    RunOptions options = run_options(true);
+    options.look_while_used = look_while_used;
+    const auto placed = place(options);
+    ASSERT_TRUE(placed) << placed.error().message;
+    EXPECT_TRUE(all_logits(*(*placed)->model, {5, 39}));
+    (*placed)->model->kv().set_length(0, 0);
+    const auto logits = all_logits(*(*placed)->model, kPrompt);
+    ASSERT_FALSE(logits);
+    EXPECT_EQ(logits.error().code, ErrorCode::kCorruptData);
+  }
+  put("token_embd.weight", 2 * (128 * 22 + 9), before);
+}
+
+// Products prove what they use: a pass without logits leaves what it did not need.
+TEST_F(ANanInAFile, IsNotLookedForWhereProductsAreFinite) {
+  make(std::string(kLlama) + R"(, "tie_word_embeddings": false)", "bf16");
+  RunOptions options = run_options(true);
+  options.look_while_used = true;
+  const auto placed = place(options);
+  ASSERT_TRUE(placed) << placed.error().message;
+  ASSERT_NE((*placed)->weights.unseen(), nullptr);
+  EXPECT_EQ((*placed)->weights.unseen()->size(), 3u * 7 + 1);
+  const auto ignore = [](size_t, int64_t, std::span<const float>) { return Status(); };
+  ASSERT_TRUE((*placed)->model->prefill(0, kPrompt, model::LogitRows::kNone, ignore));
+  ASSERT_NE((*placed)->weights.unseen(), nullptr);
+  EXPECT_LE((*placed)->weights.unseen()->size(), 7u + 1) << "of the last layer, and the head";
+  ASSERT_TRUE((*placed)->model->prefill(0, kPrompt, model::LogitRows::kLast, ignore));
+  EXPECT_EQ((*placed)->weights.unseen(), nullptr);
+}
+
+TEST(UnseenWeights, AreSeenByRows) {
+  load::UnseenWeights unseen;
+  const quant::StoredFormat format = quant::stored_format(quant::Codec::kBF16);
+  const auto layout = quant::packed_layout(format, 100, 32);
+  ASSERT_TRUE(layout);
+  std::vector<uint16_t> rows(100 * 32, 0x3F80);
+  quant::PackedMatrix matrix{format, 100, 32, {}};
+  matrix.planes[0] = reinterpret_cast<const std::byte*>(rows.data());
+  ThreadPool pool(2);
+  unseen.add(4, "four", matrix, *layout);
+  unseen.add(2, "two", matrix, *layout);
+  unseen.seen(3, 0, 100);
+  unseen.seen(4, 90, 10);
+  unseen.seen(4, 0, 40);
+  unseen.seen(4, 60, 10);
+  unseen.seen(4, 41, 49);
+  EXPECT_EQ(unseen.size(), 2u);
+  unseen.seen(4, 30, 11);
+  EXPECT_EQ(unseen.size(), 1u);
+  rows[32 * 50 + 3] = 0x7FC0;
+  for (int again = 0; again < 2; ++again) {
+    const Status status = unseen.look(pool);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message, "loading tensor \"two\": expected finite weights, found NaN at row 50, column 3");
+  }
+  rows[32 * 50 + 3] = 0;
+  EXPECT_TRUE(unseen.look(pool));
+  EXPECT_TRUE(unseen.empty());
 }
 
 class AFileThatChanges : public ::testing::Test {

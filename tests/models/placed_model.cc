@@ -179,6 +179,7 @@ Result<std::unique_ptr<PlacedModel>> place_model(const std::string& path, const 
   load.quantize_from = spec.dtype;
   load.offload_folder = options.offload_folder;
   load.map_files = options.map_files;
+  load.look_while_used = options.look_while_used;
   TRY(out->weights, load::load_weights(load, options.log));
   model::ModelParts parts{&spec,         &out->units,     &out->plan,      &out->weights,
                           &out->devices, out->pool.get(), options.numerics};

@@ -39,6 +39,7 @@ struct RunOptions {
   std::optional<quant::StoredFormat> quantize_to;  // of every Linear but the head
   std::string offload_folder;
   bool map_files = true;
+  bool look_while_used = false;
   Log log;
 };
 
