@@ -86,6 +86,9 @@ struct Finish {
   __mmask16 mask[2];  // outputs that exist
   bool has_kappa, has_row_scale, has_bias;
 
+  // All outputs exist, and nothing follows kappa.
+  bool plain() const { return !has_row_scale && !has_bias && mask[1] == 0xffff; }
+
   Finish(const GemmTask& t, int64_t n_begin, bool row_scaled)
       : kappa(_mm512_set1_ps(t.kappa)),
         has_kappa(t.kappa != 1.0f),
@@ -150,30 +153,6 @@ BERTH_INLINE void put_lane(const __m512 (&a)[kTile][2], const TileOut& out) {
       if (f.has_kappa) sum = _mm512_mul_ps(sum, f.kappa);
       if (f.has_row_scale) sum = _mm512_mul_ps(sum, f.row_scale[v]);
       if (f.has_bias) sum = _mm512_add_ps(sum, f.bias[v]);
-      _mm512_mask_storeu_ps(y + v * 16, f.mask[v], sum);
-    }
-  }
-}
-
-// The same for sums that lie in their level already, at the last lane.
-template <int kLast, int64_t kBlock>
-inline void finish_levels(const TileOut& out, int inputs) {
-  constexpr int64_t kLevelStride = kBlock * kPanelN;
-  const Finish& f = *out.finish;
-  const bool more = f.has_row_scale || f.has_bias;
-  const float* at = out.levels;
-  float* y = out.y;
-  for (int i = 0; i < inputs && i < out.rows; ++i, at += kPanelN, y += out.y_stride) {
-    BERTH_UNROLL
-    for (int v = 0; v < 2; ++v) {
-      __m512 sum = _mm512_load_ps(at + kLast * kLevelStride + v * 16);
-      BERTH_UNROLL
-      for (int c = 0; c < kLast; ++c) sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevelStride + v * 16), sum);
-      sum = _mm512_fmadd_ps(sum, f.kappa, _mm512_setzero_ps());  // (sum + 0) * kappa, kappa > 0
-      if (more) {
-        if (f.has_row_scale) sum = _mm512_mul_ps(sum, f.row_scale[v]);
-        if (f.has_bias) sum = _mm512_add_ps(sum, f.bias[v]);
-      }
       _mm512_mask_storeu_ps(y + v * 16, f.mask[v], sum);
     }
   }

@@ -24,6 +24,7 @@ enum class Kind { kBook, kFive, kSix, kByte };
 
 constexpr int kLanes = 8;
 constexpr int64_t kWordBytes = 8 * kPanelN * 4;  // of the panel
+constexpr int64_t kLevels = 4;                   // sums of 1, 2, 4 and 8 lanes
 
 // Where the parts of kInt8Panels panels lie in a thread's scratch.
 struct Int8PanelScratch {
@@ -50,18 +51,31 @@ BERTH_INLINE __m512 to_float(__m512i i) {
   return _mm512_sub_ps(_mm512_castsi512_ps(i), _mm512_set1_ps(kIntFloatValue));
 }
 
+// Memory that a lane asks for while it multiplies, some lines in each word: in bursts it would take all the buffers of
+// the first-level cache, and what the lane itself waits for would come late.
+struct Asked {
+  const char* weights = nullptr;  // what is packed next, into the second-level cache
+  int weight_lines = 0;           // of a word
+  // Two tiles at once only: the sums that wait for this lane's, then where the next tiles' go.
+  const char *sums = nullptr, *sums_end = nullptr, *next_sums = nullptr;
+  int sum_lines = 0;
+  int outputs = 0;  // inputs of a word whose outputs are asked for, in the last lane
+};
+
 // One lane of kTile inputs x 32 outputs.
 template <Kind kKind, bool kMin, bool kScaled, int kTile>
 void tile_lane(const int8_t* panel, const float* scales, const float* minima, const int32_t* x, int64_t words,
-               const std::byte* next, const TileOut& out) {
+               const std::byte* next, const TileOut& out, const Asked& asked) {
   constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of the inputs
   constexpr int kRuns = kKind == Kind::kSix ? 2 : 1;
   constexpr int kColumns = 8 / kRuns;
   __m512 a[kTile][2];
   BERTH_UNROLL
   for (int i = 0; i < kTile; ++i) a[i][0] = a[i][1] = _mm512_setzero_ps();
+  const char* weights = asked.weights;
   for (int64_t word = 0; word < words; ++word, x += kInt8TileColumns * kTile, next += kWordInputs) {
     for (int64_t line = 0; line < kWordInputs; line += 64) _mm_prefetch(next + line, _MM_HINT_T0);
+    for (int n = 0; n < asked.weight_lines; ++n, weights += 64) _mm_prefetch(weights, _MM_HINT_T1);
     BERTH_UNROLL
     for (int run = 0; run < kRuns; ++run) {
       __m512i dot[kTile][2];
@@ -104,7 +118,7 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
       }
     }
   }
-  put_lane<3, kInt8BlockM>(a, out);
+  put_lane<3, kTile>(a, out);
 }
 
 // --- two tiles at once ---
@@ -149,13 +163,13 @@ BERTH_INLINE void add_dots(const int32_t* x, __m512i w0, __m512i w1, __m512i (&d
 }
 
 // sum = fma(dot - kIntFloat, dx * s, sum) of one input, the sum read at `from`. `offset`: kIntFloat as a float. Without
-// kScaled dx alone.
-template <bool kScaled, int kDxAt, int kSumAt>
+// kScaled dx alone. kStore: to `sums`, else it stays in `dot`.
+template <bool kScaled, bool kStore, int kDxAt, int kSumAt>
 BERTH_INLINE void add_word(const int32_t* x, __m512 s0, __m512 s1, __m512 offset, __m512i (&dot)[2], const float* from,
                            float* sums) {
   __m512 d;
   [[maybe_unused]] __m512 p;
-  if constexpr (kScaled)
+  if constexpr (kScaled && kStore)
     __asm__ volatile(
         "vbroadcastss %c10(%4), %2\n\t"
         "vsubps %9, %0, %0\n\tvmulps %7, %2, %3\n\tvfmadd213ps %c11(%5), %3, %0\n\tvmovaps %0, %c11(%6)\n\t"
@@ -163,7 +177,15 @@ BERTH_INLINE void add_word(const int32_t* x, __m512 s0, __m512 s1, __m512 offset
         : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d), "=&v"(p)
         : "r"(x), "r"(from), "r"(sums), "v"(s0), "v"(s1), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
         : "memory");
-  else
+  else if constexpr (kScaled)
+    __asm__ volatile(
+        "vbroadcastss %c9(%4), %2\n\t"
+        "vsubps %8, %0, %0\n\tvmulps %6, %2, %3\n\tvfmadd213ps %c10(%5), %3, %0\n\t"
+        "vsubps %8, %1, %1\n\tvmulps %7, %2, %3\n\tvfmadd213ps %c11(%5), %3, %1"
+        : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d), "=&v"(p)
+        : "r"(x), "r"(from), "v"(s0), "v"(s1), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
+        : "memory");
+  else if constexpr (kStore)
     __asm__ volatile(
         "vbroadcastss %c7(%3), %2\n\t"
         "vsubps %6, %0, %0\n\tvfmadd213ps %c8(%4), %2, %0\n\tvmovaps %0, %c8(%5)\n\t"
@@ -171,78 +193,172 @@ BERTH_INLINE void add_word(const int32_t* x, __m512 s0, __m512 s1, __m512 offset
         : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d)
         : "r"(x), "r"(from), "r"(sums), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
         : "memory");
+  else
+    __asm__ volatile(
+        "vbroadcastss %c6(%3), %2\n\t"
+        "vsubps %5, %0, %0\n\tvfmadd213ps %c7(%4), %2, %0\n\t"
+        "vsubps %5, %1, %1\n\tvfmadd213ps %c8(%4), %2, %1"
+        : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d)
+        : "r"(x), "r"(from), "v"(offset), "i"(kDxAt), "i"(kSumAt), "i"(kSumAt + 64)
+        : "memory");
 }
 
 // Where a lane's first word reads its sums: to clear them first would hold up the stores.
 alignas(64) constexpr float kZeros[12 * kPanelN] = {};
 
-// A lane's finished sums and those that wait for them: kMerges + 1 levels, one below the other.
-template <int kMerges, int kInputs>
-BERTH_INLINE void merge_levels(float* levels) {
-  constexpr int64_t kLevelStride = kInt8BlockM * kPanelN;
-  times<2 * kInputs>([&](auto i) BERTH_STEP {
-    float* const at = levels + i() * 16;
-    __m512 sum = _mm512_load_ps(at + kMerges * kLevelStride);
-    for (int c = 0; c < kMerges; ++c) sum = _mm512_add_ps(_mm512_load_ps(at + c * kLevelStride), sum);
-    _mm512_store_ps(at + kMerges * kLevelStride, sum);
-  });
+// + the sums that wait at `at`.
+template <int kAt>
+BERTH_INLINE void add_level(const float* at, __m512i (&sum)[2]) {
+  __asm__ volatile("vaddps %c3(%2), %0, %0\n\tvaddps %c4(%2), %1, %1"
+                   : "+v"(sum[0]), "+v"(sum[1])
+                   : "r"(at), "i"(kAt), "i"(kAt + 64)
+                   : "memory");
 }
 
-// One lane of two tiles of kTile inputs, `x_tile` apart, x 32 outputs. (Inlined, g++ gives some registers away.)
+template <int kAt>
+BERTH_INLINE void put_sums(float* at, const __m512i (&sum)[2]) {
+  __asm__ volatile("vmovaps %1, %c3(%0)\n\tvmovaps %2, %c4(%0)"
+                   :
+                   : "r"(at), "v"(sum[0]), "v"(sum[1]), "i"(kAt), "i"(kAt + 64)
+                   : "memory");
+}
+
+// (sum + 0) * kappa, kappa > 0, of one input to its outputs.
+BERTH_INLINE void put_outputs(float* y, const __m512* kappa, __m512i (&sum)[2]) {
+  __m512 zero;
+  __asm__ volatile(
+      "vpxord %2, %2, %2\n\tvfmadd132ps (%3), %2, %0\n\tvfmadd132ps (%3), %2, %1\n\t"
+      "vmovups %0, (%4)\n\tvmovups %1, 64(%4)"
+      : "+v"(sum[0]), "+v"(sum[1]), "=&v"(zero)
+      : "r"(kappa), "r"(y)
+      : "memory");
+}
+
+// The end of the last lane where outputs are missing, or more follows than kappa: its sums lie in their level.
+void put_levels(const TileOut& out, int inputs) {
+  const int64_t level = inputs * kPanelN;
+  const Finish& f = *out.finish;
+  const float* at = out.levels + out.merges * level;
+  float* y = out.y;
+  for (int i = 0; i < inputs && i < out.rows; ++i, at += kPanelN, y += out.y_stride) {
+    for (int v = 0; v < 2; ++v) {
+      __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(at + v * 16), f.kappa, _mm512_setzero_ps());  // (sum + 0) * kappa
+      if (f.has_row_scale) sum = _mm512_mul_ps(sum, f.row_scale[v]);
+      if (f.has_bias) sum = _mm512_add_ps(sum, f.bias[v]);
+      _mm512_mask_storeu_ps(y + v * 16, f.mask[v], sum);
+    }
+  }
+}
+
+// A lane without words (K < 256): its sums are zeros.
+void put_empty_lane(const TileOut& out, int inputs) {
+  const int64_t level = inputs * kPanelN;
+  for (int64_t i = 0; i < level; i += 16) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t c = 0; c < out.merges; ++c) sum = _mm512_add_ps(_mm512_load_ps(out.levels + c * level + i), sum);
+    _mm512_store_ps(out.levels + out.merges * level + i, sum);
+  }
+  if (out.finish != nullptr) put_levels(out, inputs);
+}
+
+// One lane of two tiles of kTile inputs, `x_tile` apart, x 32 outputs. (Inlined, g++ gives some registers away.) The
+// last word adds what waits to the sums before they are stored.
 template <bool kScaled, int kTile>
 [[gnu::noinline]] void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64_t x_tile,
-                                 int64_t words, const std::byte* next, const TileOut& out) {
+                                 int64_t words, const std::byte* next, const TileOut& out, const Asked& asked) {
   constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of a tile
   constexpr int kInputs = 2 * kTile;
   constexpr int kLate = 2;         // inputs by which a word's end follows its last dots
   constexpr int64_t kAhead = 4;    // words: x comes from the second-level cache
   constexpr int kDx = 11 * kTile;  // of a word
-  float* const sums = out.levels + out.merges * (kInt8BlockM * kPanelN);
+  constexpr int kLevel = kInputs * kPanelN;
+  constexpr int kToOutputs = kLevels;  // instead of a number of merges
+  if (words == 0) return put_empty_lane(out, kInputs);
+  float* const sums = out.levels + out.merges * kLevel;
+  const bool finished = out.finish != nullptr;
+  const int end = finished && out.finish->plain() && out.rows >= kInputs ? kToOutputs : out.merges;
   const __m512 offset = _mm512_set1_ps(kIntFloatValue);
-  if (words == 0) {
-    for (int i = 0; i < 2 * kInputs; ++i) _mm512_store_ps(sums + i * 16, _mm512_setzero_ps());
-  }
   const float* from = kZeros;
   const int64_t change = words > kAhead ? words - kAhead : 0;
   const std::byte* ahead = change == 0 ? next : reinterpret_cast<const std::byte*>(x) + kAhead * kWordInputs;
+  const char *ask_weights = asked.weights, *ask_sums = asked.sums;
+  const float* ask_outputs = out.y;
+  int64_t outputs_left = finished ? (out.rows < kInputs ? out.rows : kInputs) : 0;
   for (int64_t word = 0; word < words; ++word) {
     const int32_t* const of[2] = {x, x + x_tile};
     __m512i dot[kInputs][2];
     times<kInputs>([&](auto i) BERTH_STEP { start_dots<(8 * kTile + i() % kTile) * 4>(of[i() / kTile], dot[i()]); });
-    times<8>([&](auto c) BERTH_STEP {
+    times<7>([&](auto c) BERTH_STEP {
       const __m512i w0 = _mm512_load_si512(panel + c() * kPanelN * 4);
       const __m512i w1 = _mm512_load_si512(panel + c() * kPanelN * 4 + 64);
-      __m512 s0 = offset, s1 = offset;
-      if constexpr (c() == 7 && kScaled) s0 = _mm512_load_ps(scales), s1 = _mm512_load_ps(scales + 16);
-      if constexpr (c() == 7) {
-        for (int64_t line = 0; line < kWordInputs; line += 64) {
-          _mm_prefetch(ahead + line, _MM_HINT_T0);
-          _mm_prefetch(ahead + x_tile * 4 + line, _MM_HINT_T0);
+      if constexpr (c() * 64 < kWordInputs) {
+        _mm_prefetch(ahead + c() * 64, _MM_HINT_T0);
+        _mm_prefetch(ahead + x_tile * 4 + c() * 64, _MM_HINT_T0);
+      } else if constexpr (c() == 5) {
+        for (int n = 0; n < asked.weight_lines; ++n, ask_weights += 64) _mm_prefetch(ask_weights, _MM_HINT_T1);
+        if (outputs_left > 0) {
+          for (int n = 0; n < asked.outputs; ++n, ask_outputs += out.y_stride) {
+            __builtin_prefetch(ask_outputs, 1, 3);
+            __builtin_prefetch(ask_outputs + 16, 1, 3);
+          }
+          outputs_left -= asked.outputs;
+        }
+      } else if constexpr (c() == 6) {
+        for (int n = 0; n < asked.sum_lines; ++n) {
+          _mm_prefetch(ask_sums, _MM_HINT_T0);
+          ask_sums = ask_sums + 64 == asked.sums_end ? asked.next_sums : ask_sums + 64;
         }
       }
+      times<kInputs>([&](auto i)
+                         BERTH_STEP { add_dots<(c() * kTile + i() % kTile) * 4>(of[i() / kTile], w0, w1, dot[i()]); });
+    });
+    const auto last_column = [&](auto then) BERTH_STEP {
+      constexpr int kMerges = then() < kToOutputs ? then() : kToOutputs - 1;
+      const __m512i w0 = _mm512_load_si512(panel + 7 * kPanelN * 4);
+      const __m512i w1 = _mm512_load_si512(panel + 7 * kPanelN * 4 + 64);
+      __m512 s0 = offset, s1 = offset;
+      if constexpr (kScaled) s0 = _mm512_load_ps(scales), s1 = _mm512_load_ps(scales + 16);
+      [[maybe_unused]] float* y = out.y;
       times<kInputs + kLate>([&](auto step) BERTH_STEP {
         constexpr int i = step(), kDone = i - kLate;
-        if constexpr (i < kInputs) add_dots<(c() * kTile + i % kTile) * 4>(of[i / kTile], w0, w1, dot[i]);
-        if constexpr (c() == 7 && kDone >= 0)
-          add_word<kScaled, (kDx + kDone % kTile) * 4, kDone * kPanelN * 4>(of[kDone / kTile], s0, s1, offset,
-                                                                            dot[kDone], from, sums);
+        if constexpr (i < kInputs) add_dots<(7 * kTile + i % kTile) * 4>(of[i / kTile], w0, w1, dot[i]);
+        if constexpr (kDone >= 0) {
+          constexpr int kAt = kDone * kPanelN * 4;
+          add_word<kScaled, kMerges == 0, (kDx + kDone % kTile) * 4, kAt>(of[kDone / kTile], s0, s1, offset, dot[kDone],
+                                                                          from, sums);
+          times<kMerges>([&](auto c) BERTH_STEP { add_level<c() * kLevel * 4 + kAt>(out.levels, dot[kDone]); });
+          if constexpr (then() == kToOutputs) {
+            put_outputs(y, &out.finish->kappa, dot[kDone]);
+            y += out.y_stride;
+          } else if constexpr (kMerges > 0) {
+            put_sums<kAt>(sums, dot[kDone]);
+          }
+        }
       });
-    });
+    };
+    switch (word + 1 < words ? 0 : end) {
+      case 0:
+        last_column(std::integral_constant<int, 0>{});
+        break;
+      case 1:
+        last_column(std::integral_constant<int, 1>{});
+        break;
+      case 2:
+        last_column(std::integral_constant<int, 2>{});
+        break;
+      case 3:
+        last_column(std::integral_constant<int, 3>{});
+        break;
+      default:
+        last_column(std::integral_constant<int, kToOutputs>{});
+    }
     from = sums;
     panel += kWordBytes;
     scales += kPanelN;
     x += kInt8TileColumns * kTile;
     ahead = word + 1 == change ? next : ahead + kWordInputs;
   }
-  if (out.finish != nullptr) return finish_levels<3, kInt8BlockM>(out, kInputs);
-  switch (out.merges) {
-    case 0:
-      return;
-    case 1:
-      return merge_levels<1, kInputs>(out.levels);
-    default:
-      return merge_levels<2, kInputs>(out.levels);
-  }
+  if (finished && end != kToOutputs) put_levels(out, kInputs);
 }
 
 // --- packing a panel ---
@@ -363,37 +479,71 @@ void pack_scales(const WeightView& w, const int64_t row[kPanelN], const LaneOrde
 // The memory that the next task of this thread packs, asked for a little at a time while this one multiplies.
 class Ahead {
  public:
-  // `calls`: of ask(). `late`: in their last quarter only, where what was asked for sooner would have left the
-  // second-level cache again.
-  Ahead(const GemmTask& t, int64_t code_bytes, int64_t high_bytes, int64_t calls, bool late) {
+  // `words`: that this task multiplies. `late`: only as many of the last ones as it takes, where what was asked for
+  // sooner would have left the second-level cache again.
+  Ahead(const GemmTask& t, int64_t words, bool late) {
     if (t.next_rows == 0) return;
-    const int64_t row = t.w.stored_row(t.next_begin);
-    add(t.w.codes + row * code_bytes, t.next_rows * code_bytes);
-    if (high_bytes != 0) add(reinterpret_cast<const uint8_t*>(t.w.high) + row * high_bytes, t.next_rows * high_bytes);
+    const WeightView& w = t.w;
+    const int64_t row = w.stored_row(t.next_begin), k = w.k;
+    const auto add = [&](const void* plane, int64_t row_bits) {
+      if (plane == nullptr || row_bits == 0) return;
+      at_[count_] = static_cast<const char*>(plane) + row * row_bits / 8;
+      end_[count_] = at_[count_] + t.next_rows * row_bits / 8;
+      ++count_;
+    };
+    switch (w.codec) {
+      case Codec::kInt8Row:
+        add(w.codes, k * 8);
+        break;
+      case Codec::kQ8_0:
+        add(w.codes, w.in_blocks ? k / 32 * kQ8BlockBytes * 8 : k * 8);
+        if (!w.in_blocks) add(w.scales, k / 32 * 16);
+        break;
+      case Codec::kNF4:
+      case Codec::kFP4:
+        add(w.codes, k * 4);
+        add(w.scales, k * (w.nested ? 8 : 32) / w.blocksize);
+        break;
+      case Codec::kMXFP4:
+        add(w.codes, k * 4);
+        add(w.scales, k / 32 * 8);
+        break;
+      case Codec::kQ4_K:
+      case Codec::kQ5_K:
+      case Codec::kQ6_K:
+        add(w.codes, k * 4);
+        if (w.codec != Codec::kQ4_K) add(w.high, w.codec == Codec::kQ6_K ? k * 2 : k);
+        add(w.scales, k / 256 * 16);
+        add(w.mins, k / 256 * 16);
+        add(w.sub_scales, k / 256 * (w.codec == Codec::kQ6_K ? 16 : 12) * 8);
+        break;
+      default:  // blocks of 32
+        add(w.codes, k * 4);
+        if (w.codec == Codec::kQ5_0 || w.codec == Codec::kQ5_1) add(w.high, k);
+        add(w.scales, k / 32 * 16);
+        add(w.mins, k / 32 * 16);
+    }
     int64_t lines = 0;
     for (int i = 0; i < count_; ++i) lines += (end_[i] - at_[i] + 63) / 64;
-    skip_ = late ? calls * 3 / 4 : 0;
-    each_ = (lines + calls - skip_ - 1) / (calls - skip_);
+    each_ = (lines + words - 1) / words;
+    skip_ = late ? words - lines / each_ * 9 / 8 : 0;
   }
-  void ask() {
+  // For the next `words` words: from where on, how many lines in each.
+  void take(int64_t words, Asked& asked) {
     if (skip_ > 0) {
-      --skip_;
+      skip_ -= words;
       return;
     }
-    for (int64_t n = 0; n < each_ && part_ < count_; ++n) {
-      _mm_prefetch(at_[part_], _MM_HINT_T1);
-      at_[part_] += 64;
-      if (at_[part_] >= end_[part_]) ++part_;
-    }
+    if (part_ == count_) return;
+    asked.weights = at_[part_];
+    asked.weight_lines = static_cast<int>(each_);
+    at_[part_] += 64 * each_ * words;
+    if (at_[part_] >= end_[part_]) ++part_;
   }
 
  private:
-  void add(const uint8_t* plane, int64_t bytes) {
-    at_[count_] = reinterpret_cast<const char*>(plane);
-    end_[count_] = at_[count_] + bytes;
-    ++count_;
-  }
-  const char *at_[2] = {}, *end_[2] = {};
+  static constexpr int kMostPlanes = 5;
+  const char *at_[kMostPlanes] = {}, *end_[kMostPlanes] = {};
   int count_ = 0, part_ = 0;
   int64_t each_ = 0, skip_ = 0;
 };
@@ -410,10 +560,9 @@ void gemm(const GemmTask& t) {
   const int64_t x_bytes = words * kInt8TileColumns * 4;  // per input
   const int64_t padded_m = tiles.padded();
   const int64_t panels = (t.row_count + kPanelN - 1) / kPanelN;
-  const int64_t row_codes = kKind != Kind::kByte ? words * 16 : t.w.in_blocks ? words * kQ8BlockBytes : words * 32;
-  const int64_t row_high = kKind == Kind::kSix ? words * 8 : kKind == Kind::kFive ? words * 4 : 0;
   constexpr int64_t kManyInputs = 1 << 20;  // bytes: all of them together push other memory out
-  Ahead ahead(t, row_codes, row_high, panels * kLanes * tiles.count(), padded_m * x_bytes > kManyInputs);
+  const int64_t calls = kPairs ? (tiles.count() + 1) / 2 : tiles.count();  // of a lane and panel
+  Ahead ahead(t, panels * calls * words, padded_m * x_bytes > kManyInputs);
   for (int64_t group = 0; group < panels; group += kInt8Panels) {
     const int64_t group_end = group + kInt8Panels < panels ? group + kInt8Panels : panels;
     for (int64_t panel = group; panel < group_end; ++panel) {
@@ -437,6 +586,7 @@ void gemm(const GemmTask& t) {
           const int8_t* const w = scratch.codes(panel - group) + first * kWordBytes;
           const float* const s = scratch.scales(panel - group) + first * kRuns * kPanelN;
           const float* const mn = scratch.minima(panel - group) + first * kPanelN;
+          const auto lines_of_word = [&](int64_t of_lane) { return static_cast<int>((of_lane + count - 1) / count); };
           for (int64_t m = block; m < end;) {
             const int tile = tiles.tile_at(m);
             const bool pair = kPairs && tile != 5 && m + 2 * tile <= end && tiles.tile_at(m + tile) == tile;
@@ -449,21 +599,30 @@ void gemm(const GemmTask& t) {
             const int64_t next_m = last ? block : m + inputs, next_first = !last ? first : finished ? 0 : first + count;
             const std::byte* const next =
                 t.x + next_m * x_bytes + next_first * kInt8TileColumns * 4 * tiles.tile_at(next_m);
-            if (finished) prefetch_outputs(t, m, inputs, n);
-            for (int asked = 0; asked < inputs; asked += tile) ahead.ask();
-            const TileOut out{merges(i),
-                              scratch.levels + (m - block) * kPanelN,
-                              finished ? &finish : nullptr,
-                              t.y + m * t.y_stride + n,
-                              t.y_stride,
-                              t.m - m};
+            // Sums by tile, or by two: all levels of its inputs side by side.
+            const auto level = [&](int64_t of, int merged) {
+              return scratch.levels + ((of - block) * kLevels + merged * inputs) * kPanelN;
+            };
+            const TileOut out{merges(i),  level(m, 0), finished ? &finish : nullptr, t.y + m * t.y_stride + n,
+                              t.y_stride, t.m - m};
+            Asked asked;
+            ahead.take(count, asked);
+            if (!pair) {
+              if (finished) prefetch_outputs(t, m, tile, n);
+            } else if (count > 0) {
+              asked.next_sums = reinterpret_cast<const char*>(level(next_m, last ? merges(i + 1) : out.merges));
+              asked.sums = out.merges == 0 ? asked.next_sums : reinterpret_cast<const char*>(out.levels);
+              asked.sums_end = reinterpret_cast<const char*>(level(m, out.merges));
+              asked.sum_lines = lines_of_word((out.merges + (finished ? 0 : 1)) * 2 * inputs);
+              asked.outputs = lines_of_word(inputs);
+            }
             if (pair && tile == 6)
-              pair_lane<kScaled, 6>(w, s, x, x_tile, count, next, out);
+              pair_lane<kScaled, 6>(w, s, x, x_tile, count, next, out, asked);
             else if (pair)
-              pair_lane<kScaled, 4>(w, s, x, x_tile, count, next, out);
+              pair_lane<kScaled, 4>(w, s, x, x_tile, count, next, out, asked);
             else
               with_tile(tile, [&](auto n_inputs) {
-                tile_lane<kKind, kMin, kScaled, n_inputs()>(w, s, mn, x, count, next, out);
+                tile_lane<kKind, kMin, kScaled, n_inputs()>(w, s, mn, x, count, next, out, asked);
               });
             m += inputs;
           }
