@@ -62,23 +62,28 @@ struct Stream {
   int64_t block;
 };
 
-// 64 bytes of codes, or the first `bytes` of them.
-template <bool kTail>
+// How much of a step there is: all of it, the first two or four words (rows of 576 and 896 elements, whose ends take a
+// noticeable part of their time), or as many as the argument `words` of a function says.
+enum class Part { kAll, kTwo, kFour, kSome };
+
+// 64 bytes of codes, or the first `bytes` of them; none where they are known to be beyond the part.
+template <Part kPart>
 BERTH_INLINE __m512i load_codes(const uint8_t* p, int64_t bytes) {
-  if (!kTail) return _mm512_loadu_si512(p);
+  if (kPart == Part::kAll || (kPart != Part::kSome && bytes >= 64)) return _mm512_loadu_si512(p);
+  if (kPart != Part::kSome) return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   const __mmask64 mask = bytes >= 64 ? ~__mmask64{0} : bytes <= 0 ? 0 : (__mmask64{1} << bytes) - 1;
   return _mm512_maskz_loadu_epi8(mask, p);
 }
 
 // The 64 codes of two Q8_0 blocks, or those of the first or of neither.
-template <bool kTail>
+template <Part kPart>
 BERTH_INLINE __m512i load_two_blocks(const uint8_t* p, int64_t bytes) {
   const auto codes = [](const uint8_t* block) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
   };
-  if (kTail && bytes <= 0) return _mm512_setzero_si512();
+  if (kPart == Part::kSome && bytes <= 0) return _mm512_setzero_si512();
   const __m512i first = _mm512_castsi256_si512(codes(p));
-  if (kTail && bytes <= 32) return _mm512_inserti64x4(first, _mm256_setzero_si256(), 1);
+  if (kPart == Part::kSome && bytes <= 32) return _mm512_inserti64x4(first, _mm256_setzero_si256(), 1);
   return _mm512_inserti64x4(first, codes(p + kQ8BlockBytes), 1);
 }
 
@@ -127,10 +132,12 @@ BERTH_INLINE void unpack(__m512i c, const uint32_t* high, const Operands& op, __
 }
 
 // Partial sums of 4 words (nibbles; `half` 0 or 1: words 0..3 or 4..7 of the step).
-template <Kind kKind, bool kTail>
+template <Kind kKind, Part kPart>
 BERTH_INLINE __m512i nibble_dots(const Stream& row, int64_t step, int half, const Int8Step& x, const Operands& op,
-                                 int64_t tail_bytes) {
-  const __m512i c = load_codes<kTail>(row.codes + step * 128 + half * 64, tail_bytes - half * 64);
+                                 int64_t words) {
+  const int64_t bytes = words * 16 - half * 64;
+  if ((kPart == Part::kTwo || kPart == Part::kFour) && bytes <= 0) return _mm512_setzero_si512();
+  const __m512i c = load_codes<kPart>(row.codes + step * 128 + half * 64, bytes);
   __m512i hi, lo;
   unpack<kKind>(c, row.high + (kKind == Kind::kSix ? 16 : 8) * step + (kKind == Kind::kSix ? 8 : 4) * half, op, hi, lo);
   const __m512i even = _mm512_dpbusd_epi32(_mm512_setzero_si512(), hi, _mm512_load_si512(x.q + half * 64));
@@ -151,14 +158,19 @@ BERTH_INLINE __m512i pick32(__m512i a, __m512i b) {
 
 // A byte format's row: 8 words as four partial sums per 128-bit lane: lanes 0+1 are the words 0 2 4 6, lanes 2+3 1 3
 // 5 7.
-template <Kind kKind, bool kTail>
-BERTH_INLINE __m512i byte_dots(const Stream& row, int64_t step, const Int8Step& x, int64_t tail_bytes) {
+template <Kind kKind, Part kPart>
+BERTH_INLINE __m512i byte_dots(const Stream& row, int64_t step, const Int8Step& x, int64_t words) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
   __m512i v[4];
   for (int i = 0; i < 4; ++i) {
     const uint8_t* const at = row.codes + step * step_bytes(kKind);
-    const __m512i c = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(at + i * 2 * kQ8BlockBytes, tail_bytes - i * 64)
-                                              : load_codes<kTail>(at + i * 64, tail_bytes - i * 64);
+    const int64_t bytes = words * 32 - i * 64;
+    if ((kPart == Part::kTwo || kPart == Part::kFour) && bytes <= 0) {
+      v[i] = _mm512_setzero_si512();
+      continue;
+    }
+    const __m512i c = kKind == Kind::kQ8Block ? load_two_blocks<kPart>(at + i * 2 * kQ8BlockBytes, bytes)
+                                              : load_codes<kPart>(at + i * 64, bytes);
     v[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(c, flip), _mm512_load_si512(x.q + i * 64));
   }
   return add_halves64(add_halves32(v[0], v[1]), add_halves32(v[2], v[3]));
@@ -206,12 +218,25 @@ BERTH_INLINE __m128i load8_8(const uint8_t* a, const uint8_t* b) {
   return _mm_unpacklo_epi64(low, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b)));
 }
 
+// 8 fp16, or the first `words` of them.
+template <Part kPart>
+BERTH_INLINE __m128i load_halves(const uint8_t* p, int64_t words) {
+  switch (kPart) {
+    case Part::kAll:
+      return load16(p);
+    case Part::kTwo:
+      return _mm_loadu_si32(p);
+    case Part::kFour:
+      return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    default:
+      return _mm_maskz_loadu_epi16(static_cast<__mmask8>((1u << words) - 1), p);
+  }
+}
+
 // 8 fp16 of A and of B.
-template <Kind kKind, bool kTail>
+template <Kind kKind, Part kPart>
 BERTH_INLINE __m512 half_scales(const uint8_t* a, const uint8_t* b, int64_t words) {
-  const __mmask8 mask = static_cast<__mmask8>((1u << words) - 1);
-  const __m128i ha = kTail ? _mm_maskz_loadu_epi16(mask, a) : load16(a);
-  const __m128i hb = kTail ? _mm_maskz_loadu_epi16(mask, b) : load16(b);
+  const __m128i ha = load_halves<kPart>(a, words), hb = load_halves<kPart>(b, words);
   const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(ha), hb, 1);
   return _mm512_cvtph_ps(_mm256_permutexvar_epi16(order16<kKind>(), both));
 }
@@ -223,10 +248,10 @@ BERTH_INLINE int half_at(const uint8_t* p) {
 }
 
 // The d of 8 blocks in kOrder of the byte formats; zeros for those from `words` on.
-template <bool kTail>
+template <Part kPart>
 BERTH_INLINE __m128i block_halves(const uint8_t* p, int64_t words) {
   const auto d = [&](int64_t word) {
-    return static_cast<int16_t>(kTail && word >= words ? 0 : half_at(p + word * kQ8BlockBytes));
+    return static_cast<int16_t>(kPart != Part::kAll && word >= words ? 0 : half_at(p + word * kQ8BlockBytes));
   };
   return _mm_setr_epi16(d(0), d(2), d(4), d(6), d(1), d(3), d(5), d(7));
 }
@@ -289,20 +314,20 @@ BERTH_INLINE __m512 nested_scales(const Stream& a, const Stream& b, int64_t step
   return _mm512_castps256_ps512(_mm256_add_ps(_mm256_mul_ps(value, scale), op.nested_offset));
 }
 
-// `words`: how many of the step's words exist (kTail). Absent words get scale 0.
-template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+// `words`: how many of the step's words exist. Absent words get scale 0.
+template <Kind kKind, bool kMin, Scale kScale, Part kPart>
 BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t step, const Operands& op, int64_t words) {
   const __m512i word = order32<kKind>();
   PairScales p{_mm512_setzero_ps(), _mm512_setzero_ps()};
   if (kScale == Scale::kHalf) {
-    p.s = half_scales<kKind, kTail>(a.s + step * 16, b.s + step * 16, words);
-    if (kMin) p.m = half_scales<kKind, kTail>(a.m + step * 16, b.m + step * 16, words);
+    p.s = half_scales<kKind, kPart>(a.s + step * 16, b.s + step * 16, words);
+    if (kMin) p.m = half_scales<kKind, kPart>(a.m + step * 16, b.m + step * 16, words);
   } else if (kScale == Scale::kAbsmax) {
     const __mmask8 mask = static_cast<__mmask8>((1u << (words + 1) / 2) - 1);
     const float *fa = reinterpret_cast<const float*>(a.s + step * 16),
                 *fb = reinterpret_cast<const float*>(b.s + step * 16);
-    const __m128 sa = kTail ? _mm_maskz_loadu_ps(mask, fa) : _mm_loadu_ps(fa);
-    const __m128 sb = kTail ? _mm_maskz_loadu_ps(mask, fb) : _mm_loadu_ps(fb);
+    const __m128 sa = kPart != Part::kAll ? _mm_maskz_loadu_ps(mask, fa) : _mm_loadu_ps(fa);
+    const __m128 sb = kPart != Part::kAll ? _mm_maskz_loadu_ps(mask, fb) : _mm_loadu_ps(fb);
     const __m512 both = _mm512_insertf32x4(_mm512_castps128_ps512(sa), sb, 1);
     p.s = _mm512_permutexvar_ps(_mm512_srli_epi32(word, 1), both);
   } else if (kScale == Scale::kNested) {
@@ -310,15 +335,15 @@ BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t st
   } else if (kScale == Scale::kE8M0) {
     const __mmask16 mask = static_cast<__mmask16>((1u << words) - 1);
     __m128i e = load8_8(a.s + step * 8, b.s + step * 8);
-    if (kTail)
+    if (kPart != Part::kAll)
       e = _mm_unpacklo_epi64(_mm_maskz_loadu_epi8(mask, a.s + step * 8), _mm_maskz_loadu_epi8(mask, b.s + step * 8));
     const __m512i wide = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(e, order8<kKind>()));
     const __mmask16 subnormal = _mm512_testn_epi32_mask(wide, wide);  // 2^-127
     p.s = _mm512_castsi512_ps(
         _mm512_mask_mov_epi32(_mm512_slli_epi32(wide, 23), subnormal, _mm512_set1_epi32(0x00400000)));
   } else if (kScale == Scale::kInBlock) {
-    const __m128i of_a = block_halves<kTail>(a.codes + step * step_bytes(kKind), words);
-    const __m128i of_b = block_halves<kTail>(b.codes + step * step_bytes(kKind), words);
+    const __m128i of_a = block_halves<kPart>(a.codes + step * step_bytes(kKind), words);
+    const __m128i of_b = block_halves<kPart>(b.codes + step * step_bytes(kKind), words);
     p.s = _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(of_a), of_b, 1));
   } else if (kScale == Scale::kK45) {
     return k45_scales<kKind>(a, b, step);
@@ -334,23 +359,22 @@ BERTH_INLINE PairScales pair_scales(const Stream& a, const Stream& b, int64_t st
 }
 
 // 8 words of the rows A and B added to their 16 lanes.
-template <Kind kKind, bool kMin, Scale kScale, bool kTail>
+template <Kind kKind, bool kMin, Scale kScale, Part kPart>
 BERTH_INLINE __m512 pair_step(const Stream& a, const Stream& b, int64_t step, const Int8Step& x, const Operands& op,
-                              int64_t tail_words, __m512 acc) {
+                              int64_t words, __m512 acc) {
   const __m512 dx = _mm512_load_ps(x.dx);
   const __m512i sum = _mm512_load_si512(x.sum);
-  const PairScales scales = pair_scales<kKind, kMin, kScale, kTail>(a, b, step, op, tail_words);
+  const PairScales scales = pair_scales<kKind, kMin, kScale, kPart>(a, b, step, op, words);
   if (is_byte(kKind)) {
-    const __m512i ra = byte_dots<kKind, kTail>(a, step, x, tail_words * 32),
-                  rb = byte_dots<kKind, kTail>(b, step, x, tail_words * 32);
+    const __m512i ra = byte_dots<kKind, kPart>(a, step, x, words), rb = byte_dots<kKind, kPart>(b, step, x, words);
     const __m512i i = _mm512_add_epi32(_mm512_shuffle_i32x4(ra, rb, 0x88), _mm512_shuffle_i32x4(ra, rb, 0xdd));
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_sub_epi32(i, _mm512_slli_epi32(sum, 7)));
     return _mm512_fmadd_ps(dot, kScale == Scale::kNone ? dx : _mm512_mul_ps(dx, scales.s), acc);
   }
-  const __m512i a0 = nibble_dots<kKind, kTail>(a, step, 0, x, op, tail_words * 16);
-  const __m512i a1 = nibble_dots<kKind, kTail>(a, step, 1, x, op, tail_words * 16);
-  const __m512i b0 = nibble_dots<kKind, kTail>(b, step, 0, x, op, tail_words * 16);
-  const __m512i b1 = nibble_dots<kKind, kTail>(b, step, 1, x, op, tail_words * 16);
+  const __m512i a0 = nibble_dots<kKind, kPart>(a, step, 0, x, op, words);
+  const __m512i a1 = nibble_dots<kKind, kPart>(a, step, 1, x, op, words);
+  const __m512i b0 = nibble_dots<kKind, kPart>(b, step, 0, x, op, words);
+  const __m512i b1 = nibble_dots<kKind, kPart>(b, step, 1, x, op, words);
   if (kKind == Kind::kSix) {  // blocks of 16: a word's first two partial sums and its other two are runs of their own
     const __m512i ra = _mm512_add_epi32(pick32<0, 2>(a0, a1), pick32<1, 3>(a0, a1));
     const __m512i rb = _mm512_add_epi32(pick32<0, 2>(b0, b1), pick32<1, 3>(b0, b1));
@@ -403,12 +427,24 @@ __m128 tile(const Stream row[4], const Int8Step* x, int64_t k, const Operands& o
     prefetch<kKind>(b, step);
     prefetch<kKind>(c, step);
     prefetch<kKind>(d, step);
-    ab = pair_step<kKind, kMin, kScale, false>(a, b, step, x[step], op, 0, ab);
-    cd = pair_step<kKind, kMin, kScale, false>(c, d, step, x[step], op, 0, cd);
+    ab = pair_step<kKind, kMin, kScale, Part::kAll>(a, b, step, x[step], op, 8, ab);
+    cd = pair_step<kKind, kMin, kScale, Part::kAll>(c, d, step, x[step], op, 8, cd);
   }
-  if (const int64_t tail = k % 256 / 32; tail != 0) {
-    ab = pair_step<kKind, kMin, kScale, true>(a, b, steps, x[steps], op, tail, ab);
-    cd = pair_step<kKind, kMin, kScale, true>(c, d, steps, x[steps], op, tail, cd);
+  const auto rest = [&]<Part kPart>(int64_t words) __attribute__((always_inline)) {
+    ab = pair_step<kKind, kMin, kScale, kPart>(a, b, steps, x[steps], op, words, ab);
+    cd = pair_step<kKind, kMin, kScale, kPart>(c, d, steps, x[steps], op, words, cd);
+  };
+  switch (const int64_t words = k % 256 / 32) {
+    case 0:
+      break;
+    case 2:
+      rest.template operator()<Part::kTwo>(2);
+      break;
+    case 4:
+      rest.template operator()<Part::kFour>(4);
+      break;
+    default:
+      rest.template operator()<Part::kSome>(words);
   }
   return _mm_add_ps(finish<kKind>(ab, cd), _mm_setzero_ps());
 }
