@@ -270,7 +270,8 @@ Result<ModuleTree> compressed_tree(ModuleTree tree, const QuantizationConfig& q)
 
 }  // namespace
 
-Result<ModuleTree> native_tree(ModuleTree tree, const QuantizationConfig& q) {
+Result<ModuleTree> native_tree(ModuleTree tree, const QuantizationConfig& q,
+                               std::vector<std::string> kept_off_accelerators) {
   switch (q.method) {
     case QuantMethod::kFp8: {
       BlockSize block;
@@ -285,6 +286,7 @@ Result<ModuleTree> native_tree(ModuleTree tree, const QuantizationConfig& q) {
       return tree;
     case QuantMethod::kBitsAndBytes: {
       QuantizeOptions options;
+      options.kept_off_accelerators = std::move(kept_off_accelerators);
       if (q.bitsandbytes.has_skip_modules) options.skip_modules = q.bitsandbytes.llm_int8_skip_modules;
       TRY(const QuantizeRules rules, quantize_rules(tree, options));
       const bool int8 = q.bitsandbytes.load_in_8bit;

@@ -17,7 +17,10 @@
 
 namespace berth::arch {
 
+// `kept_off_accelerators`: bitsandbytes' QuantizeOptions::kept_off_accelerators.
+//
 // Errors: kUnsupported naming another method; kInvalidArgument naming a skip-list entry that is no pattern.
-Result<ModuleTree> native_tree(ModuleTree tree, const format::QuantizationConfig& quantization);
+Result<ModuleTree> native_tree(ModuleTree tree, const format::QuantizationConfig& quantization,
+                               std::vector<std::string> kept_off_accelerators = {});
 
 }  // namespace berth::arch

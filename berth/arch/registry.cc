@@ -116,6 +116,20 @@ void round_vectors(const DescribeOptions& options, ModelDescription& d) {
   }
 }
 
+std::optional<DType> stated_dtype(const format::HfConfig& config) {
+  return config.quantization() ? std::nullopt : config.common().dtype;
+}
+
+// The checkpoint has a head of its own where the config ties it: in the tree too it is a parameter then.
+void untie_head(ModelDescription& d) {
+  const auto head = std::ranges::find(d.spec.tensors, Role::kHead, &TensorSpec::role);
+  if (head == d.spec.tensors.end()) return;
+  const auto kept =
+      std::ranges::stable_partition(d.tree.ties, [&](const auto& tie) { return tie.first != head->name; });
+  d.untied.assign(kept.begin(), kept.end());
+  d.tree.ties.erase(kept.begin(), kept.end());
+}
+
 // What any path ends with.
 void finish(ModelSpec& spec) {
   const std::string missing = missing_mechanisms(spec);
@@ -130,8 +144,10 @@ Result<ModelDescription> describe_hf(const format::Checkpoint& checkpoint, const
   family->build(d, builder);
   ModelDescription out;
   out.spec = d.spec;
+  out.stated_dtype = stated_dtype(config);
   TRY_STATUS(resolve_sources(checkpoint, d, builder, out.spec));
   out.tree = std::move(builder.tree());
+  if (d.spec.tied_head && !out.spec.tied_head) untie_head(out);
   const std::string note = unread_note(unread_tensors(checkpoint, out.spec));
   if (!note.empty()) out.spec.notes.push_back(note);
   finish(out.spec);
@@ -209,6 +225,7 @@ Result<ModelDescription> describe_config(const format::HfConfig& config, const D
   family->build(d, builder);
   ModelDescription out;
   out.spec = d.spec;
+  out.stated_dtype = stated_dtype(config);
   presume_sources(config, builder, out.spec);
   out.tree = std::move(builder.tree());
   finish(out.spec);

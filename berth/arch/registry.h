@@ -26,6 +26,10 @@ namespace berth::arch {
 struct ModelDescription {
   ModuleTree tree;
   ModelSpec spec;  // spec.unsupported tells whether it can run
+  // What the config says weights are, where nothing is quantized yet: Transformers casts to it before it quantizes.
+  std::optional<DType> stated_dtype;
+  // Ties of the config (as in ModuleTree) that the checkpoint contradicts: both tensors are there and differ.
+  std::vector<std::pair<std::string, std::string>> untied;
 };
 
 struct DescribeOptions {

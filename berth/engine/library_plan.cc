@@ -115,18 +115,27 @@ Error refuses_prequantized_nvfp4() {
   return e;
 }
 
+// Modules that llm_int8_enable_fp32_cpu_offload leaves wide: keys of a map of the user's own.
+std::vector<std::string> kept_off_accelerators(const std::optional<plan::DeviceMap>& map, bool enabled) {
+  std::vector<std::string> out;
+  if (!map || !enabled) return out;
+  for (const auto& [key, device] : map->entries)
+    if (!device.is_accelerator()) out.push_back(key);
+  return out;
+}
+
 Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
                                  const std::optional<plan::DeviceMap>& map) {
   LibraryTree out;
   out.tree = model.description.tree;
+  // It plans before it has seen that the checkpoint contradicts a tie of the config.
+  out.tree.ties.insert(out.tree.ties.end(), model.description.untied.begin(), model.description.untied.end());
   out.four_bit = {static_cast<int32_t>(std::clamp<int64_t>(o.bnb_4bit_blocksize, 1, 1 << 20)),
                   o.bnb_4bit_use_double_quant};
   if (o.load_in_4bit || o.load_in_8bit) {
     arch::QuantizeOptions rules;
-    if (!o.llm_int8_skip_modules.empty()) rules.skip_modules = split(o.llm_int8_skip_modules, ',');
-    if (map && o.llm_int8_enable_fp32_cpu_offload)
-      for (const auto& [key, device] : map->entries)
-        if (!device.is_accelerator()) rules.kept_off_accelerators.push_back(key);
+    TRY(rules.skip_modules, requested_skip_list(o));
+    rules.kept_off_accelerators = kept_off_accelerators(map, o.llm_int8_enable_fp32_cpu_offload);
     TRY(const arch::QuantizeRules decided, arch::quantize_rules(out.tree, rules));
     out.tree = arch::with_quantized_linears(
         out.tree, decided, o.load_in_4bit ? arch::QuantizedLinear::kLinear4bit : arch::QuantizedLinear::kLinear8bit);
@@ -141,7 +150,8 @@ Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
     return out;
   }
   if (stored && o.compat != "accelerate") {
-    auto native = arch::native_tree(out.tree, *stored);
+    auto native = arch::native_tree(out.tree, *stored,
+                                    kept_off_accelerators(map, stored->bitsandbytes.llm_int8_enable_fp32_cpu_offload));
     if (native) {
       out.tree = *std::move(native);
       out.quantizer = stored->method == format::QuantMethod::kBitsAndBytes ? compat::Quantizer::kBitsandbytes
@@ -379,17 +389,35 @@ int32_t block_number(const std::string& path) {
              : -1;
 }
 
-// The model once loaded: a packed weight of an odd number of elements ends in half a byte more than Transformers'
-// planner counts for it.
-uint64_t memory_footprint(const compat::CompatResult& result, const LibraryTree& library, const Options& options) {
-  uint64_t odd = 0;
+uint64_t parameter_bytes(const arch::Parameter& p) {
+  return dtype_bytes(p.dtype, element_count(p.shape).value_or(0)).value_or(0);
+}
+
+// The model once loaded, where Transformers' planner counts otherwise: a packed weight of an odd number of elements
+// ends in half a byte more, 8-bit modules that keep their wide weights have those, and two tensors that the config
+// ties are two where the checkpoint has both and they differ.
+uint64_t memory_footprint(const compat::CompatResult& result, const OpenedModel& model, const LibraryTree& library,
+                          const Options& options) {
+  uint64_t odd = 0, more = 0;
+  arch::for_each_module(model.description.tree, [&](const std::string& path, const arch::Module& m) {
+    for (const arch::Parameter& p : m.parameters)
+      for (const auto& [target, source] : model.description.untied)
+        if (target == arch::join_path(path, p.name)) more += parameter_bytes(p);
+  });
+  if (options.load_in_8bit && options.llm_int8_has_fp16_weight)
+    arch::for_each_module(library.tree, [&](const std::string& path, const arch::Module& m) {
+      if (!m.same_as.empty() || m.class_name != "Linear8bitLt") return;
+      const arch::Module* wide = model.description.tree.find(path);
+      for (const arch::Parameter& p : wide->parameters)
+        if (p.name == "weight") more += parameter_bytes(p) - element_count(p.shape).value_or(0);
+    });
   if (options.compat == "transformers" && library.quantizer == compat::Quantizer::kBitsandbytes)
     arch::for_each_module(library.tree, [&](const std::string&, const arch::Module& m) {
       if (!m.same_as.empty() || m.class_name != "Linear4bit") return;
       for (const arch::Parameter& p : m.parameters)
         if (p.name == "weight") odd += static_cast<uint64_t>(element_count(p.shape).value_or(0)) % 2;
     });
-  return result.total.as_bytes() + (odd + 1) / 2;
+  return result.total.as_bytes() + (odd + 1) / 2 + more;
 }
 
 plan::Plan plan_of(const compat::CompatResult& result, const PlanInputs& inputs, uint64_t footprint,
@@ -576,7 +604,7 @@ Result<LibraryPlan> plan_as_library(const OpenedModel& model, const Options& opt
   TRY(const LibraryTree library, library_tree(model, options, asked.map));
   TRY(out.result, ask_library(library, inputs.machine, options, asked));
   if (!out.result.map) return library_error(out.result);
-  out.planned.plan = plan_of(out.result, inputs, memory_footprint(out.result, library, options), asked.strategy);
+  out.planned.plan = plan_of(out.result, inputs, memory_footprint(out.result, model, library, options), asked.strategy);
   out.here = plan_here(model, inputs, *out.result.map);
   if (out.here) out.planned.plan.estimate = out.here->estimate;
   judge(model, library, native, asked.map.has_value(), ask, out);

@@ -2,6 +2,7 @@
 #include "berth/engine/opened_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -9,6 +10,7 @@
 
 #include "berth/arch/tree_json.h"
 #include "berth/base/bytes.h"
+#include "berth/base/json.h"
 #include "berth/base/strings.h"
 #include "berth/sizing/tree_units.h"
 
@@ -24,12 +26,14 @@ Result<std::optional<DType>> requested_dtype(std::string_view option, const std:
 Result<std::optional<quant::StoredFormat>> requested_format(const Options& o) {
   if (o.load_in_4bit && o.load_in_8bit)
     return Error(ErrorCode::kInvalidArgument, "--load-in-4bit and --load-in-8bit were both given; a model has one of them");
-  constexpr std::string_view kComputes[] = {"float32", "float16", "bfloat16", "float64"};
+  constexpr std::string_view kComputes[] = {"float32", "float16", "bfloat16", "float64", "float", "half", "double"};
   constexpr std::string_view kStores[] = {"uint8", "int8", "float16", "bfloat16", "float32", "float64"};
   if (std::ranges::find(kComputes, o.bnb_4bit_compute_dtype) == std::end(kComputes))
     return Error(ErrorCode::kInvalidArgument, fmt::format("--bnb-4bit-compute-dtype must be float32, float16, bfloat16 or float64, not {}", quoted(o.bnb_4bit_compute_dtype)));
   if (std::ranges::find(kStores, o.bnb_4bit_quant_storage) == std::end(kStores))
     return Error(ErrorCode::kInvalidArgument, fmt::format("--bnb-4bit-quant-storage must be uint8, int8, float16, bfloat16, float32 or float64, not {}", quoted(o.bnb_4bit_quant_storage)));
+  if (!(o.llm_int8_threshold >= 0) || std::isinf(o.llm_int8_threshold))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--llm-int8-threshold must be a number of at least 0, not {}", o.llm_int8_threshold));
   if (o.load_in_8bit && o.llm_int8_has_fp16_weight) return std::optional<quant::StoredFormat>();
   if (o.load_in_8bit) return std::optional(quant::StoredFormat{quant::Codec::kInt8Row, 0, false});
   if (!o.load_in_4bit) return std::optional<quant::StoredFormat>();
@@ -48,11 +52,60 @@ Result<format::Checkpoint> open_checkpoint(const std::string& model, const Log& 
   return format::Checkpoint::open(model, log);
 }
 
+Result<std::optional<std::vector<std::string>>> requested_skip_list(const Options& options) {
+  const std::string_view text = trimmed(options.llm_int8_skip_modules);
+  std::optional<std::vector<std::string>> out;
+  if (text.empty()) return out;
+  out.emplace();
+  const auto document = text.front() == '[' ? JsonDocument::parse(text) : Result<JsonDocument>(Error(ErrorCode::kInvalidArgument, ""));
+  if (document && document->root().is_array()) {
+    for (const JsonView entry : document->root().elements()) {
+      const auto name = entry.as_string();
+      if (!name)
+        return Error(ErrorCode::kInvalidArgument, fmt::format("--llm-int8-skip-modules: a list of texts was expected, found {} in it", entry.text()));
+      out->emplace_back(*name);
+    }
+    return out;
+  }
+  for (const std::string& entry : split(text, ','))
+    if (const std::string_view name = trimmed(entry); !name.empty()) out->emplace_back(name);
+  return out;
+}
+
+std::string skip_list_text(const std::vector<std::string>& names) {
+  Options plain;
+  plain.llm_int8_skip_modules = join(names, ",");
+  if (const auto read = requested_skip_list(plain); read && *read == names) return plain.llm_int8_skip_modules;
+  JsonWriter w;
+  w.begin_array();
+  for (const std::string& name : names) w.value(name);
+  return w.end_array().take();
+}
+
+Status check_skip_list(const arch::ModuleTree& tree, const arch::QuantizeRules& rules) {
+  if (rules.unmatched_keys.empty()) return {};
+  const std::string& key = rules.unmatched_keys.front();
+  std::vector<std::string> names;
+  arch::for_each_module(tree, [&](const std::string& path, const arch::Module& module) {
+    if (path.empty()) return;
+    names.push_back(path);
+    if (module.name.find_first_not_of("0123456789") != std::string::npos) names.push_back(module.name);
+  });
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
+               {"Module paths are listed by: berth inspect MODEL"});
+}
+
+std::optional<DType> stated_load_dtype(const arch::ModelDescription& description) {
+  const auto& stated = description.stated_dtype;
+  return stated == DType::kF32 || stated == DType::kF16 || stated == DType::kBF16 ? stated : std::nullopt;
+}
+
 namespace {
 
 Result<arch::QuantizeRules> rules_for(const arch::ModuleTree& tree, const Options& options) {
   arch::QuantizeOptions rules;
-  if (!options.llm_int8_skip_modules.empty()) rules.skip_modules = split(options.llm_int8_skip_modules, ',');
+  TRY(rules.skip_modules, requested_skip_list(options));
   return arch::quantize_rules(tree, rules);
 }
 
@@ -97,19 +150,6 @@ DType commonest_float(const arch::ModuleTree& tree) {
   return most == DType::kF64 ? DType::kF32 : most;
 }
 
-Status check_skip_list(const OpenedModel& m) {
-  if (m.quantize_rules.unmatched_keys.empty()) return {};
-  const std::string& key = m.quantize_rules.unmatched_keys.front();
-  std::vector<std::string> names;
-  arch::for_each_module(m.description.tree, [&](const std::string& path, const arch::Module& module) {
-    names.push_back(path);
-    names.push_back(module.name);
-  });
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
-               {"Module paths are listed by: berth inspect MODEL"});
-}
-
 // MODEL is a *.tree.json: no architecture, no weights.
 Status open_tree(OpenedModel& m, const Options& options) {
   TRY(const auto dtype, requested_dtype("dtype", options.dtype));
@@ -127,7 +167,7 @@ Status open_tree(OpenedModel& m, const Options& options) {
   m.quantize_to = chosen.quantize_to;
   m.quantize_rules = std::move(chosen.rules);
   m.tree_bytes = std::move(chosen.tree_bytes);
-  TRY_STATUS(check_skip_list(m));
+  TRY_STATUS(check_skip_list(m.description.tree, m.quantize_rules));
   m.notes.push_back("A module tree says nothing of a KV cache or of activations: only weights are counted, and one row in and out");
   return {};
 }
@@ -140,6 +180,7 @@ Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, 
   sizing::StorageRequest request;
   TRY(request.dtype, requested_dtype("dtype", options.dtype));
   TRY(out.quantize_to, requested_format(options));
+  if (out.quantize_to && !request.dtype) request.dtype = stated_load_dtype(description);
   std::set<std::string> wide;  // parameters that Transformers keeps in fp32 when a narrower dtype is asked for
   if (request.dtype && *request.dtype != DType::kF32) {
     arch::for_each_module(description.tree, [&](const std::string& path, const arch::Module& m) {
@@ -182,11 +223,18 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
     TRY_STATUS(open_tree(m, options));
     return m;
   }
-  TRY(const auto dtype, requested_dtype("dtype", options.dtype));
+  TRY(const auto asked_dtype, requested_dtype("dtype", options.dtype));
   TRY(const auto kv_dtype, requested_dtype("kv-dtype", options.kv_dtype));
-  arch::DescribeOptions describe;
-  if (dtype) describe.dtype = *dtype, describe.has_dtype = true;
-  TRY(m.description, arch::describe_model(*m.checkpoint, describe));
+  TRY(const auto asked_format, requested_format(options));
+  const auto describe = [&](std::optional<DType> dtype) {
+    return arch::describe_model(*m.checkpoint, {.dtype = dtype.value_or(DType::kBF16), .has_dtype = dtype.has_value()});
+  };
+  TRY(m.description, describe(asked_dtype));
+  std::optional<DType> dtype = asked_dtype;
+  if (asked_format && !dtype) dtype = stated_load_dtype(m.description);
+  if (dtype != asked_dtype) {
+    TRY(m.description, describe(dtype));
+  }
   m.dtype = dtype.value_or(m.spec().dtype);
   const bool gguf = m.checkpoint->gguf() != nullptr;
   m.kv_dtype = kv_dtype.value_or(gguf ? DType::kF16 : m.dtype);
@@ -196,7 +244,7 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   m.quantize_to = chosen.quantize_to;
   m.quantize_rules = std::move(chosen.rules);
   m.storage = std::move(chosen.storage);
-  TRY_STATUS(check_skip_list(m));
+  TRY_STATUS(check_skip_list(m.description.tree, m.quantize_rules));
   if (m.quantize_to) {
     size_t made = 0, dequantized = 0, wide_banks = 0;
     for (size_t i = 0; i < m.storage.size(); ++i) {

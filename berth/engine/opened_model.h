@@ -43,6 +43,15 @@ Result<std::optional<DType>> requested_dtype(std::string_view option, const std:
 // 16-bit weights.
 Result<std::optional<quant::StoredFormat>> requested_format(const Options& options);
 
+// --llm-int8-skip-modules: "a,b", or a JSON list, which may be empty; nothing where it was not given.
+Result<std::optional<std::vector<std::string>>> requested_skip_list(const Options& options);
+// Such a list as the option's text.
+std::string skip_list_text(const std::vector<std::string>& names);
+// An entry of the option's list that matches no module is an error that names the nearest one.
+Status check_skip_list(const arch::ModuleTree& tree, const arch::QuantizeRules& rules);
+// What 4 and 8 bit are made from where --dtype is not given, as Transformers has it: what the config says.
+std::optional<DType> stated_load_dtype(const arch::ModelDescription& description);
+
 // In which format every tensor is held, under these options; open_model's own step, and what a plan under other options asks.
 struct ChosenStorage {
   std::optional<quant::StoredFormat> quantize_to;

@@ -75,7 +75,7 @@ void visit_options(OptionsType& o, Visitor&& visit) {
   visit(OptionInfo{"bnb-4bit-quant-type", "", "TYPE", kWeights, "nf4 or fp4"}, o.bnb_4bit_quant_type);
   visit(OptionInfo{"bnb-4bit-use-double-quant", "", "", kWeights, "store the scales of 4-bit blocks in 8 bits"}, o.bnb_4bit_use_double_quant);
   visit(OptionInfo{"bnb-4bit-blocksize", "", "N", kWeights, "elements per scale: 32, 64, ... 4096"}, o.bnb_4bit_blocksize);
-  visit(OptionInfo{"llm-int8-skip-modules", "", "A,B", kWeights, "modules kept wide in 4 and 8 bit; replaces the automatic list (head and tied weights)"}, o.llm_int8_skip_modules);
+  visit(OptionInfo{"llm-int8-skip-modules", "", "A,B", kWeights, "modules kept wide in 4 and 8 bit, separated by commas or as a JSON list; replaces the automatic list (head and tied weights)"}, o.llm_int8_skip_modules);
   visit(OptionInfo{"llm-int8-enable-fp32-cpu-offload", "", "", kWeights, "accepted for Transformers' sake: quantized modules stay quantized on cpu and disk"}, o.llm_int8_enable_fp32_cpu_offload);
   visit(OptionInfo{"quantize-experts", "", "", kWeights, "quantize fused MoE experts too, which Transformers leaves wide"}, o.quantize_experts);
   visit(OptionInfo{"llm-int8-threshold", "", "X", kWeights, "recorded in checkpoints that are written: activations from which on the library computes apart"}, o.llm_int8_threshold);

@@ -28,7 +28,9 @@ namespace {
 
 using format::TensorEntry;
 
-bool is_wide_float(DType d) { return d == DType::kF64 || d == DType::kF32 || d == DType::kF16 || d == DType::kBF16; }
+// What weights can be quantized from, and cast to.
+bool is_loadable_float(DType d) { return d == DType::kF32 || d == DType::kF16 || d == DType::kBF16; }
+bool is_wide_float(DType d) { return d == DType::kF64 || is_loadable_float(d); }
 
 // What all tensors of one run share.
 struct Workshop {
@@ -81,11 +83,12 @@ void cast_elements(std::span<const float> values, DType to, std::byte* out) {
   }
 }
 
-// A tensor that stays as it is, in type `dtype`.
-OutputGroup kept_group(Workshop& shop, const TensorEntry& entry, DType dtype, bool is_parameter) {
+// A tensor that stays as it is, called `name` and in type `dtype`.
+OutputGroup kept_group(Workshop& shop, const TensorEntry& entry, std::string name, DType dtype, bool is_parameter) {
   OutputGroup group;
+  if (!is_loadable_float(dtype)) dtype = entry.dtype;  // only between floats is anything cast
   const uint64_t elements = element_count(entry.shape).value_or(0);
-  group.tensors.push_back({{entry.name, dtype, entry.shape, 0}, false, 0});
+  group.tensors.push_back({{std::move(name), dtype, entry.shape, 0}, false, 0});
   group.tensors[0].desc.size_bytes = dtype_bytes(dtype, elements).value_or(0);
   group.parameters = is_parameter ? elements : 0;
   group.make = [&shop, &entry, dtype](TensorSink& sink) -> Status {
@@ -134,8 +137,18 @@ class TreeNames {
         by_file_.emplace(s.name, t.name);
         (whole ? whole_ : parts_).insert(s.name);
         if (whole && !rebase_ && s.name != t.name) learn(s.name, t.name);
+        if (whole && t.role == arch::Role::kEmbedding) table_ = {s.name, t.name};
       }
     }
+    find_base(model);
+  }
+
+  // What the library calls it when it saves: a file of the base model (GPT-2's "h.0...") gets the base's prefix, and a
+  // shared table that was stored as the head is the embedding's. Names that the library itself translates back stay.
+  std::string written(const std::string& file_name) const {
+    if (table_.first == file_name && known_.contains(file_name)) return table_.second;
+    const std::string tree = path(file_name);
+    return !base_.empty() && tree.starts_with(base_) && tree != file_name ? base_ + file_name : file_name;
   }
 
   // The parameter's path, or "".
@@ -153,6 +166,21 @@ class TreeNames {
     const auto it = known_.find(path);
     return it == known_.end() ? nullptr : &it->second;
   }
+  // The prefix that all of the model's tensors lack in the file, those beside the base model (a head) apart.
+  void find_base(const arch::ModelDescription& model) {
+    std::string base;
+    for (const arch::TensorSpec& t : model.spec.tensors) {
+      if (t.recipe.sources.size() != 1 || !whole_.contains(t.recipe.sources[0].name)) continue;
+      const std::string& file = t.recipe.sources[0].name;
+      if (t.name == file && t.role == arch::Role::kHead) continue;
+      if (t.name == file || !t.name.ends_with("." + file)) return;
+      const std::string prefix = t.name.substr(0, t.name.size() - file.size());
+      if (prefix.find('.') + 1 != prefix.size() || (!base.empty() && base != prefix)) return;
+      base = prefix;
+    }
+    base_ = base;
+  }
+
   bool is_part(const std::string& file_name) const { return parts_.contains(file_name) && !whole_.contains(file_name); }
 
  private:
@@ -170,6 +198,8 @@ class TreeNames {
   std::map<std::string, std::string, std::less<>> by_file_;
   std::set<std::string, std::less<>> whole_, parts_;
   std::optional<std::pair<std::string, std::string>> rebase_;
+  std::pair<std::string, std::string> table_;  // the embedding: name in the file, in the tree
+  std::string base_;                           // "transformer.": see find_base
 };
 
 // Buffers that old files carry and Transformers passes over.
@@ -237,7 +267,10 @@ class Quantizing {
     arch::DescribeOptions describe;
     if (dtype_) describe.dtype = *dtype_, describe.has_dtype = true;
     TRY(const arch::ModelDescription description, arch::describe_model(opened, describe));
-    const DType dtype = dtype_.value_or(description.spec.dtype);
+    const DType dtype = dtype_.value_or(description.stated_dtype.value_or(description.spec.dtype));
+    if (!is_loadable_float(dtype))
+      return Error(ErrorCode::kUnsupported, fmt::format("quantizing {}: its weights are to be {}; bitsandbytes quantizes float32, float16 and bfloat16", berth::quoted(opened.display_name()), dtype_name(dtype)),
+                   {"Name one of them: --dtype float32."});
     TRY(const auto groups, folder_groups(description, dtype));
     TRY(StagedFolder staged, StagedFolder::create(out));
     TRY(const WrittenTensors written, write_tensors(staged.path(), groups, {max_shard_bytes, true}, log_));
@@ -262,14 +295,15 @@ class Quantizing {
   }
 
  private:
-  Result<OutputGroup> quantized(const TensorEntry& entry, bool transposed, DType load_dtype) {
+  Result<OutputGroup> quantized(const TensorEntry& entry, std::string name, bool transposed, DType load_dtype) {
     ++modules_;
-    return quantized_group(shop_, entry, transposed, {entry.name, 0, 0, *format_, load_dtype, storage_});
+    return quantized_group(shop_, entry, transposed, {std::move(name), 0, 0, *format_, load_dtype, storage_});
   }
 
   Result<std::vector<OutputGroup>> folder_groups(const arch::ModelDescription& model, DType dtype) {
     const TreeNames names(model);
     TRY(const ChosenStorage chosen, choose_storage(model, o_));
+    TRY_STATUS(check_skip_list(model.tree, chosen.rules));
     std::map<std::string, std::string> replaced;  // module -> class
     for (const arch::QuantizeDecision& d : chosen.rules.decisions)
       if (d.replaced && format_) replaced[d.path] = d.class_name;
@@ -289,29 +323,35 @@ class Quantizing {
       if (known == nullptr) {
         if (is_left_out(entry.name)) continue;
         unknown.push_back(entry.name);
-        groups.push_back(kept_group(shop_, entry, is_wide_float(entry.dtype) ? dtype : entry.dtype, true));
+        groups.push_back(kept_group(shop_, entry, entry.name, is_wide_float(entry.dtype) ? dtype : entry.dtype, true));
         continue;
       }
       const auto module = replaced.find(known->module);
       const bool quantize = module != replaced.end() && path == known->module + ".weight" && !names.is_part(entry.name);
       if (!quantize) {
-        groups.push_back(kept_group(shop_, entry, is_wide_float(entry.dtype) ? known->dtype : entry.dtype, known->is_parameter));
+        groups.push_back(kept_group(shop_, entry, names.written(entry.name), is_wide_float(entry.dtype) ? known->dtype : entry.dtype, known->is_parameter));
         continue;
       }
       if (entry.shape.size() != 2 || !is_wide_float(entry.dtype))
         return Error(ErrorCode::kUnsupported, fmt::format("quantizing tensor {}: a matrix of floats was expected, found {} {}", berth::quoted(entry.name),
                                                           dtype_name(entry.dtype), shape_text(entry.shape)));
       done.insert(known->module);
-      TRY(auto group, quantized(entry, module->second == "Conv1D", dtype));
+      TRY(auto group, quantized(entry, names.written(entry.name), module->second == "Conv1D", dtype));
       groups.push_back(std::move(group));
     }
+    TRY(const auto skip, requested_skip_list(o_));
+    const auto skipping_too = [&skip](const std::string& path) {
+      std::vector<std::string> list = skip.value_or(std::vector<std::string>());
+      list.push_back(path);
+      return skip_list_text(list);
+    };
     for (const auto& [path, class_name] : replaced) {
       if (done.contains(path)) continue;
       if (const auto t = tied.find(path + ".weight"); t != tied.end())
         return Error(ErrorCode::kUnsupported,
                      fmt::format("quantizing module {}: its weight is {}, which stays wide; Transformers quantizes such a module and fails at its first forward",
                                  berth::quoted(path), berth::quoted(t->second)),
-                     {"Name it among those to be left alone: --llm-int8-skip-modules " + (o_.llm_int8_skip_modules.empty() ? "" : o_.llm_int8_skip_modules + ",") + path});
+                     {"Name it among those to be left alone: --llm-int8-skip-modules " + skipping_too(path)});
       return Error(ErrorCode::kUnsupported, fmt::format("quantizing module {}: the checkpoint has no tensor of its own for its weight", berth::quoted(path)));
     }
     if (!unknown.empty())
@@ -321,23 +361,22 @@ class Quantizing {
   }
 
   Result<std::vector<OutputGroup>> bare_groups() {
-    std::vector<std::string> skip;
-    if (!o_.llm_int8_skip_modules.empty()) skip = split(o_.llm_int8_skip_modules, ',');
+    TRY(const auto skip, requested_skip_list(o_));
     std::vector<OutputGroup> groups;
     for (const TensorEntry& entry : shop_.checkpoint->tensors()) {
       source_bytes_ += entry.size_bytes;
       bool quantize = format_ && entry.shape.size() == 2 && entry.size_bytes > 0 &&
                       (entry.dtype == DType::kF32 || entry.dtype == DType::kF16 || entry.dtype == DType::kBF16);
       const std::string module = entry.name.substr(0, entry.name.rfind('.'));
-      for (const std::string& key : skip) {
+      for (const std::string& key : skip.value_or(std::vector<std::string>())) {
         TRY(const bool hit, arch::skip_key_matches(key, module));
         quantize = quantize && !hit;
       }
       if (!quantize) {
-        groups.push_back(kept_group(shop_, entry, is_wide_float(entry.dtype) ? dtype_.value_or(entry.dtype) : entry.dtype, true));
+        groups.push_back(kept_group(shop_, entry, entry.name, is_wide_float(entry.dtype) ? dtype_.value_or(entry.dtype) : entry.dtype, true));
         continue;
       }
-      TRY(auto group, quantized(entry, false, dtype_.value_or(entry.dtype)));
+      TRY(auto group, quantized(entry, entry.name, false, dtype_.value_or(entry.dtype)));
       groups.push_back(std::move(group));
     }
     return groups;

@@ -313,7 +313,7 @@ Status take_quantization(const format::Checkpoint& checkpoint, Options& o) {
   o.load_in_8bit = q->bitsandbytes.load_in_8bit;
   o.bnb_4bit_quant_type = q->bitsandbytes.bnb_4bit_quant_type;
   o.bnb_4bit_use_double_quant = q->bitsandbytes.bnb_4bit_use_double_quant;
-  o.llm_int8_skip_modules = join(q->bitsandbytes.llm_int8_skip_modules, ",");
+  o.llm_int8_skip_modules = q->bitsandbytes.has_skip_modules ? skip_list_text(q->bitsandbytes.llm_int8_skip_modules) : "";
   return {};
 }
 

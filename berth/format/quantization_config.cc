@@ -93,7 +93,7 @@ Status read_bitsandbytes(const ConfigView& q, QuantizationConfig& out) {
   if (b.load_in_4bit && b.load_in_8bit)
     return q.broken(fmt::format("{} and {} are both true; one of them was expected",
                                 quoted(q.full_name("load_in_4bit")), quoted(q.full_name("load_in_8bit"))));
-  TRY(b.llm_int8_threshold, q.double_or("llm_int8_threshold", 6.0, {0}));
+  TRY(b.llm_int8_threshold, q.double_or("llm_int8_threshold", 6.0));
   TRY(auto skip, q.find_strings("llm_int8_skip_modules"));
   b.has_skip_modules = skip.has_value();
   if (skip) out.skip_modules = b.llm_int8_skip_modules = std::move(*skip);

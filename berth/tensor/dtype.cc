@@ -88,6 +88,7 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   if (low.starts_with("torch.")) low.erase(0, 6);
   if (low == "half") return DType::kF16;
   if (low == "float") return DType::kF32;
+  if (low == "double") return DType::kF64;
   for (const DTypeInfo& t : kTable)
     if (t.name == low || (!t.torch.empty() && t.torch == low)) return t.dtype;
   if (low == "f8_e4m3fn") return DType::kF8E4M3;

@@ -234,6 +234,100 @@ class Counted(Folders):
         self.assertEqual(plan["memory_footprint_bytes"], 23722)  # get_memory_footprint() of Transformers 5.24.0
 
 
+    def footprint(self, folder, *options):
+        return self.succeeds("plan", folder, "--compat", "transformers", "--device-map", "cpu", "--json", *options).json()["memory_footprint_bytes"]
+
+    def test_eight_bit_modules_that_keep_wide_weights(self):
+        folder = self.model(llama(plain))
+        linears = sum(rows * cols for rows, cols in LINEARS.values())
+        eight, wide = self.footprint(folder, "--load-in-8bit"), self.footprint(folder, "--load-in-8bit", "--llm-int8-has-fp16-weight")
+        self.assertEqual((wide - eight, wide), (linears, self.footprint(folder)))
+
+    def test_a_head_of_its_own_counts_although_the_config_ties_it(self):
+        tied = self.footprint(self.model(llama(plain), tie_word_embeddings=True))
+        tensors = llama(plain)
+        tensors["lm_head.weight"] = ("BF16", [32, 64], b"\x80\x3f" * (32 * 64))
+        folder = self.model(tensors, tie_word_embeddings=True)
+        self.assertEqual(self.footprint(folder) - tied, 2 * 32 * 64)
+
+
+class Written(Folders):
+    """What `berth quantize` writes of sources that are not as save_pretrained leaves them."""
+
+    def quantized(self, folder, *options):
+        out = self.folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        self.succeeds("quantize", folder, out, *(options or ["--load-in-4bit"]))
+        return read_safetensors(out / "model.safetensors")
+
+    def test_the_configs_dtype_is_quantized_from(self):
+        """Stored as float32 under a config that says bfloat16: what Transformers casts to first."""
+        folder = self.folder / "stories"
+        shutil.copytree(STORIES, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+        for way in ("--load-in-4bit", "--load-in-8bit"):
+            plainly = self.quantized(folder, way)
+            self.assertEqual(json.loads((self.folder / "out/config.json").read_text())["dtype"], "bfloat16")
+            self.assertEqual(self.hash(self.folder / "out"), self.hash(folder, way))
+            self.assertEqual(plainly, self.quantized(STORIES, way, "--dtype", "bfloat16"))
+
+    def test_float64(self):
+        tensors = llama(plain)
+        one = struct.pack("<d", 1.0) + bytes(8 * (32 * 64 - 1))
+        tensors["model.embed_tokens.weight"] = ("F64", [32, 64], one)
+        folder = self.model(tensors)
+        self.assertEqual(self.quantized(folder)["model.embed_tokens.weight"], ("BF16", [32, 64], b"\x80\x3f" + bytes(2 * (32 * 64 - 1))))
+        self.model(tensors, dtype="float64")
+        for way in ("--load-in-4bit", "--load-in-8bit"):
+            self.assertIn("to be f64", self.fails(4, "unsupported", "quantize", folder, self.folder / "none", way)["message"])
+
+    def test_a_head_that_differs_from_the_table_it_is_tied_to(self):
+        tensors = llama(plain)
+        tensors["lm_head.weight"] = ("BF16", [32, 64], b"\x80\x3f" * (32 * 64))
+        folder = self.model(tensors, tie_word_embeddings=True)
+        self.assertEqual(self.quantized(folder)["lm_head.weight"], tensors["lm_head.weight"])
+        same = {**tensors, "model.embed_tokens.weight": tensors["lm_head.weight"]}
+        self.assertNotIn("lm_head.weight", self.quantized(self.model(same, tie_word_embeddings=True)))
+
+    def test_names_are_the_models(self):
+        tensors = llama(plain)
+        head = tensors.pop("lm_head.weight")
+        want = self.quantized(self.model(tensors, tie_word_embeddings=True))
+        base = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+        self.assertEqual(self.quantized(self.model(base, tie_word_embeddings=True)), want)
+        del tensors["model.embed_tokens.weight"]
+        self.assertEqual(self.quantized(self.model({**tensors, "lm_head.weight": head}, tie_word_embeddings=True)), want)
+
+    def test_skip_lists(self):
+        folder = self.model(llama(plain))
+
+        def listed(text):
+            names = self.quantized(folder, "--load-in-8bit", "--llm-int8-skip-modules", text)
+            wide = {name.removesuffix(".weight") for name in names if name.endswith("proj.weight") or name == "lm_head.weight"}
+            skipped = {name.rsplit(".", 1)[-1] for name in wide if name + ".SCB" not in names}
+            return skipped, json.loads((self.folder / "out/config.json").read_text())["quantization_config"]["llm_int8_skip_modules"]
+
+        self.assertEqual(listed("[]"), (set(), []))
+        self.assertEqual(listed(" up_proj, lm_head,"), ({"up_proj", "lm_head"}, ["up_proj", "lm_head"]))
+        self.assertEqual(listed('["(?:model.){1,2}layers.0.mlp", "lm_head"]'), ({"up_proj", "gate_proj", "down_proj", "lm_head"}, ["(?:model.){1,2}layers.0.mlp", "lm_head"]))
+        self.assertEqual(listed('[""]')[1], [""])
+        error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "lm_head,upproj")
+        self.assertIn('"upproj" matches no module, did you mean "up_proj"?', error["message"])
+        error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "[1]")
+        self.assertIn("a list of texts was expected, found 1", error["message"])
+
+    def test_values_that_are_recorded(self):
+        folder = self.model(llama(plain))
+        for said, saved in (("half", "float16"), ("double", "float64"), ("float", "float32")):
+            self.quantized(folder, "--load-in-4bit", "--bnb-4bit-compute-dtype", said)
+            self.assertEqual(json.loads((self.folder / "out/config.json").read_text())["quantization_config"]["bnb_4bit_compute_dtype"], saved)
+        for threshold in ("nan", "inf", "-1"):
+            error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--load-in-8bit", f"--llm-int8-threshold={threshold}")
+            self.assertIn("--llm-int8-threshold must be a number of at least 0", error["message"])
+        self.assertFalse((self.folder / "none").exists())
+
+
 class Wrapped(Folders):
     """A text model inside a wrapper's config."""
 
