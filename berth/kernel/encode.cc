@@ -1,6 +1,10 @@
 // kernel/encode.cc — blocks and rows, edges by quant's scalar encoders, the bulk by the instruction set's loops.
 #include "berth/kernel/encode.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -216,8 +220,14 @@ const cpu::Bf16Tables& bf16_tables_of(quant::Codec codec) {
 
 }  // namespace
 
+void order_encoded() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weights& weights, uint8_t* codes,
-                    float* absmax) {
+                    float* absmax, bool more_follow) {
   CHECK(quant::is_bnb_4bit(codec) && blocksize >= 32 && blocksize <= kLargestBlock && blocksize % 32 == 0);
   const FloatEnvironmentScope exact_floats;
   const EncodeKernels* const kernels = kernels_of(isa);
@@ -228,6 +238,12 @@ int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weight
       kernels == nullptr || type != SourceType::kBF16 || rounding == SourceType::kF16 || blocksize % 64 != 0 ? nullptr
       : codec == quant::Codec::kNF4 ? kernels->bf16_to_nf4
                                     : kernels->bf16_to_fp4;
+  const struct Order {
+    bool now;
+    ~Order() {
+      if (now) order_encoded();
+    }
+  } order{direct != nullptr && !more_follow};
   float values[kLargestBlock];
   for (int64_t begin = 0; begin < weights.count; begin += blocksize, ++absmax) {
     if (direct != nullptr) {

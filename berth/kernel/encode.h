@@ -30,8 +30,11 @@ inline constexpr int64_t kAllFinite = -1;
 // nf4 or fp4. `weights` begins at a block boundary; only a tensor's last block may be short. Writes ceil(count/2) bytes
 // of codes and ceil(count/blocksize) absmax. `blocksize`: 32 .. 4096, a power of two. Returns the first element that is
 // NaN or infinite after the cast, or kAllFinite; the blocks before it are written.
+// Codes may be stored past the cache; on return that is ordered before what this thread stores later, unless
+// `more_follow`: then order_encoded() has to do it before other threads are told.
 int64_t encode_4bit(Isa isa, quant::Codec codec, int32_t blocksize, const Weights& weights, uint8_t* codes,
-                    float* absmax);
+                    float* absmax, bool more_follow = false);
+void order_encoded();
 
 // One row of LLM.int8 (through fp16, as the library does): codes, and SCB into *scb. Returns as encode_4bit.
 int64_t encode_int8_row(Isa isa, const Weights& row, int8_t* codes, float* scb);

@@ -13,6 +13,7 @@
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
 #include "berth/device/cpu/memory.h"
+#include "berth/kernel/encode.h"
 #include "berth/quant/cast.h"
 
 namespace berth::load {
@@ -43,6 +44,7 @@ class FirstError {
 
 // The kernel brings pages around one that is missing (fault_around_bytes): given back as well.
 constexpr uint64_t kFaultAround = uint64_t{64} << 10;
+constexpr uint64_t kLargePage = uint64_t{2} << 20;
 
 bool is_encodable(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
@@ -193,13 +195,17 @@ class Filler {
 
   // Rows [begin, end) where the file has them.
   Status quantize_in_place(Quantizer& quantizer, int64_t begin, int64_t end) const {
+    // Once for all runs: of interleaved heads each row is one.
+    const struct Order {
+      ~Order() { kernel::order_encoded(); }
+    } order;
     while (begin < end) {
       const Stretch stretch = stretch_at(begin, end);
       stretch.mapping->populate(stretch.from, stretch.to - stretch.from);
       while (begin < stretch.end) {
         const RowReader::Run run = reader_.run_at(begin, stretch.end);
         TRY_STATUS(quantizer.run(begin * to_.cols, run.count * to_.cols, reader_.dtype(),
-                                 stretch.mapping->bytes().data() + run.offset));
+                                 stretch.mapping->bytes().data() + run.offset, true));
         begin += run.count;
       }
     }
@@ -247,15 +253,28 @@ class Filler {
       const int64_t window = piece / per_window, first = window * per_window;
       const int64_t last = std::min(pieces, first + per_window);
       if (done[static_cast<size_t>(window)].fetch_add(1, std::memory_order_relaxed) + 1 < last - first) return {};
-      const int64_t end = std::min(to_.rows, last * step);
-      for (int64_t row = first * step; row < end;) {
-        const Stretch stretch = stretch_at(row, end);
-        const uint64_t from = stretch.from - std::min(stretch.from, kFaultAround);
-        stretch.mapping->release(from, std::min(stretch.to + kFaultAround, stretch.mapping->bytes().size()) - from);
-        row = stretch.end;
-      }
+      give_back(first * step, std::min(to_.rows, last * step));
       return {};
     });
+  }
+
+  // The pages of rows [begin, end), and what the kernel brought around them. Whole large pages, as to take a part of
+  // one interrupts every thread, twice: before the tensor's end one that reaches beyond it waits for the next window.
+  void give_back(int64_t begin, int64_t end) const {
+    Stretch all = stretch_at(begin, end);
+    const auto release = [&](bool last) {
+      const uint64_t from = (all.from - std::min(all.from, kFaultAround)) / kLargePage * kLargePage;
+      const uint64_t to = last ? align_up(all.to + kFaultAround, kLargePage) : all.to / kLargePage * kLargePage;
+      const uint64_t size = all.mapping->bytes().size();
+      if (from < std::min(to, size)) all.mapping->release(from, std::min(to, size) - from);
+    };
+    while (all.end < end) {
+      const Stretch next = stretch_at(all.end, end);
+      const bool adjoins = next.mapping == all.mapping && next.from <= all.to && next.to >= all.from;
+      if (!adjoins) release(true);
+      all = adjoins ? Stretch{all.mapping, std::min(all.from, next.from), std::max(all.to, next.to), next.end} : next;
+    }
+    release(end == to_.rows);
   }
 
   Result<Filled> quantize_mapped(ThreadPool& pool, std::vector<Staging>& staging) {

@@ -1,10 +1,10 @@
 // load/quantizer.cc — see quantizer.h.
 #include "berth/load/quantizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
-
-#include <fmt/format.h>
 
 #include "berth/base/bytes.h"
 #include "berth/base/check.h"
@@ -34,7 +34,7 @@ Status Quantizer::refuse(int64_t element) const {
                            element / to_.cols, element % to_.cols));
 }
 
-Status Quantizer::run(int64_t first, int64_t count, DType dtype, const void* data) {
+Status Quantizer::run(int64_t first, int64_t count, DType dtype, const void* data, bool more_follow) {
   CHECK(first % run_step_ == 0 && (count % run_step_ == 0 || first + count == to_.rows * to_.cols));
   if (to_.format.codec == Codec::kInt8Row) {
     float* scb = to_.plane<float>(Plane::kScales);
@@ -51,9 +51,9 @@ Status Quantizer::run(int64_t first, int64_t count, DType dtype, const void* dat
     return {};
   }
   float* absmax = to_.format.nested ? absmax_.data() : to_.plane<float>(Plane::kScales);
-  const int64_t bad =
-      kernel::encode_4bit(isa_, to_.format.codec, to_.format.blocksize, {dtype, data, count, from_},
-                          to_.plane<uint8_t>(Plane::kCodes) + first / 2, absmax + first / to_.format.blocksize);
+  const int64_t bad = kernel::encode_4bit(isa_, to_.format.codec, to_.format.blocksize, {dtype, data, count, from_},
+                                          to_.plane<uint8_t>(Plane::kCodes) + first / 2,
+                                          absmax + first / to_.format.blocksize, more_follow);
   if (bad == kernel::kAllFinite) return {};
   if (non_finite_ == NonFinite::kRefuse) return refuse(first + bad);
   encode_scalar(first, count, dtype, data);

@@ -32,7 +32,8 @@ class Quantizer {
   int64_t run_step() const { return run_step_; }
 
   // Quantizes elements [first, first + count), stored at `data` as f32, bf16 or f16. Errors: kCorruptData (row, column).
-  Status run(int64_t first, int64_t count, DType dtype, const void* data);
+  // `more_follow` as in kernel/encode.h.
+  Status run(int64_t first, int64_t count, DType dtype, const void* data, bool more_follow = false);
   void finish();
   // Whether kAsLibrary met a weight that is not finite.
   bool met_non_finite() const { return met_non_finite_->load(); }

@@ -100,24 +100,42 @@ struct Fp4 {
 };
 
 // Past the cache where that can be done: lines that are written whole need not be read first, and nobody reads the
-// codes of a load soon.
-inline void store_codes(uint8_t* codes, __m256i pairs, bool past_cache) {
-  if (past_cache)
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), pairs);
-  else
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), pairs);
-}
+// codes of a load soon. Two halves of a line in one store: a line whose second half comes later is written twice where
+// its buffer is needed in between. Whoever calls orders the stores before later ones (order_encoded).
+class CodeStore {
+ public:
+  explicit CodeStore(const uint8_t* codes) : past_cache_(reinterpret_cast<uintptr_t>(codes) % 32 == 0) {}
+  CodeStore(const CodeStore&) = delete;
+  CodeStore& operator=(const CodeStore&) = delete;
+  // The next 32 bytes, at `codes`.
+  void put(uint8_t* codes, __m256i pairs) {
+    if (!past_cache_) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), pairs);
+    } else if (reinterpret_cast<uintptr_t>(codes) % 64 == 0) {
+      held_ = pairs;
+      holder_ = codes;
+    } else if (holder_ != nullptr) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(holder_),
+                          _mm512_inserti64x4(_mm512_castsi256_si512(held_), pairs, 1));
+      holder_ = nullptr;
+    } else {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), pairs);
+    }
+  }
+  ~CodeStore() {
+    if (holder_ != nullptr) _mm256_stream_si256(reinterpret_cast<__m256i*>(holder_), held_);
+  }
 
-// Orders what was stored past the cache before what is stored later, however the loop is left.
-struct StoreFence {
-  ~StoreFence() { _mm_sfence(); }
+ private:
+  bool past_cache_;
+  uint8_t* holder_ = nullptr;  // of a line's first half that is not stored yet
+  __m256i held_ = _mm256_setzero_si256();
 };
 
 template <typename Format>
 int64_t encode(const Bf16Tables& tables, const uint16_t* x, int64_t blocksize, int64_t blocks, uint8_t* codes,
                float* absmax) {
-  const bool past_cache = reinterpret_cast<uintptr_t>(codes) % 32 == 0;
-  const StoreFence fence;
+  CodeStore store(codes);
   for (int64_t block = 0; block < blocks; ++block, x += blocksize, codes += blocksize / 2) {
     fetch_128(x);
     __m512i m0 = magnitudes(x), m1 = magnitudes(x + 32), most = _mm512_max_epu16(m0, m1);
@@ -134,7 +152,7 @@ int64_t encode(const Bf16Tables& tables, const uint16_t* x, int64_t blocksize, i
         _mm512_broadcastw_epi16(_mm_sub_epi16(_mm_set1_epi16(static_cast<int16_t>(0xffff - Format::kReach)), turned));
     const Bf16Table& table = tables.by_mantissa[bits & 127];
     for (int64_t i = 0;;) {
-      store_codes(codes + i / 2, Format::encode(tables, table, x + i, m0, m1, least), past_cache);
+      store.put(codes + i / 2, Format::encode(tables, table, x + i, m0, m1, least));
       if ((i += 64) == blocksize) break;
       m0 = magnitudes(x + i), m1 = magnitudes(x + i + 32);
     }
