@@ -98,10 +98,10 @@ TEST(Encode, FourBitEqualsTheScalarEncoderOnEveryInstructionSet) {
   }
 }
 
-// 4-bit codes of blocks of 64 on every instruction set against the scalar ones.
-void expect_scalar_codes_of_bf16(quant::Codec codec, const std::vector<uint16_t>& data) {
-  std::vector<float> x(data.size());
-  for (size_t i = 0; i < x.size(); ++i) x[i] = bf16_to_f32(data[i]);
+float widened(DType dtype, uint16_t bits) { return dtype == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits); }
+
+// 4-bit codes of blocks of 64 on every instruction set against the scalar ones, of weights `x` stored as `dtype`.
+void expect_scalar_codes(quant::Codec codec, DType dtype, const void* data, const std::vector<float>& x) {
   std::vector<uint8_t> room(x.size() / 2 + 64), expected(x.size() / 2);
   std::vector<float> absmax(x.size() / 64), expected_absmax(x.size() / 64);
   quant::encode_bnb_4bit(codec, 64, quant::kBnbCpuRules, x, expected.data(), expected_absmax.data());
@@ -110,20 +110,40 @@ void expect_scalar_codes_of_bf16(quant::Codec codec, const std::vector<uint16_t>
     if (isa == Isa::kRef) continue;
     // Codes that are aligned may be stored in another way.
     std::span<uint8_t> codes(aligned + 1, expected.size());
-    ASSERT_EQ(encode_4bit(isa, codec, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
-                          codes.data(), absmax.data()),
-              kAllFinite);
+    ASSERT_EQ(
+        encode_4bit(isa, codec, 64, {dtype, data, static_cast<int64_t>(x.size()), dtype}, codes.data(), absmax.data()),
+        kAllFinite);
     ASSERT_TRUE(std::ranges::equal(codes, expected)) << isa_name(isa);
     codes = {aligned, expected.size()};
-    ASSERT_EQ(encode_4bit(isa, codec, 64, {DType::kBF16, data.data(), static_cast<int64_t>(x.size()), DType::kBF16},
-                          codes.data(), absmax.data()),
-              kAllFinite);
+    ASSERT_EQ(
+        encode_4bit(isa, codec, 64, {dtype, data, static_cast<int64_t>(x.size()), dtype}, codes.data(), absmax.data()),
+        kAllFinite);
     for (size_t i = 0; i < x.size(); ++i)
       ASSERT_EQ(codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15, expected[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15)
-          << isa_name(isa) << " " << quant::codec_name(codec) << ": " << x[i] << " of absmax "
-          << expected_absmax[i / 64];
+          << isa_name(isa) << " " << quant::codec_name(codec) << " " << dtype_name(dtype) << ": " << x[i]
+          << " of absmax " << expected_absmax[i / 64];
     ASSERT_EQ(absmax, expected_absmax) << isa_name(isa);
   }
+}
+
+void expect_scalar_codes(quant::Codec codec, DType dtype, const std::vector<uint16_t>& data) {
+  std::vector<float> x;
+  for (const uint16_t bits : data) x.push_back(widened(dtype, bits));
+  expect_scalar_codes(codec, dtype, data.data(), x);
+}
+
+// Every weight that a block can have whose absmax is `absmax`.
+std::vector<uint16_t> every_weight_below(uint32_t absmax) {
+  std::vector<uint16_t> x;
+  for (uint32_t h = 0; h < 65536; ++h) {
+    if ((h & 0x7fff) > absmax) continue;
+    if (x.size() % 64 == 0) x.push_back(static_cast<uint16_t>(absmax | (x.size() % 128 == 0 ? 0 : 0x8000)));
+    x.push_back(static_cast<uint16_t>(h));
+  }
+  x.resize((x.size() + 63) / 64 * 64);
+  for (size_t block = x.size() - 64; block < x.size(); ++block)
+    x[block] = block % 64 ? x[block] : static_cast<uint16_t>(absmax);
+  return x;
 }
 
 // Codes may be stored by whole lines: those at its edges, and where a block in between is done by the scalar encoder.
@@ -170,47 +190,76 @@ TEST(Encode, Bf16CodesLieAnywhereAndTouchNothingElse) {
 }
 
 TEST(Encode, EveryBf16ValueHasTheScalarCodeForEveryMantissaOfTheAbsmax) {
+  for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4})
+    for (uint32_t mantissa = 0; mantissa < 128; ++mantissa)
+      ASSERT_NO_FATAL_FAILURE(
+          expect_scalar_codes(codec, DType::kBF16, every_weight_below(0x3c00 + (mantissa % 8 << 7) + mantissa)));
+}
+
+TEST(Encode, EveryFp16ValueHasTheScalarCodeForManyAbsmax) {
+  for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4})
+    for (uint32_t absmax = 1; absmax < 0x7c00; absmax += absmax < 64 ? 1 : 509)
+      ASSERT_NO_FATAL_FAILURE(expect_scalar_codes(codec, DType::kF16, every_weight_below(absmax)));
+}
+
+// In ascending order.
+std::vector<float> midpoints(quant::Codec codec) {
+  const float* const codes = codec == quant::Codec::kNF4 ? quant::kNF4Book : quant::kFP4Book;
+  std::vector<float> book(codes, codes + 16), between;
+  std::sort(book.begin(), book.end());
+  for (size_t i = 0; i < 15; ++i) between.push_back((book[i] + book[i + 1]) / 2);
+  return between;
+}
+
+TEST(Encode, EveryBf16AndFp16AbsmaxHasTheScalarThresholds) {
+  // Blocks of every positive finite absmax, with the four values around each threshold times absmax, and zeros.
   for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4}) {
-    for (uint32_t mantissa = 0; mantissa < 128; ++mantissa) {
-      const uint32_t absmax = 0x3c00 + (mantissa % 8 << 7) + mantissa;
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
       std::vector<uint16_t> x;
-      for (uint32_t h = 0; h < 65536; ++h) {
-        if ((h & 0x7fff) > absmax) continue;
-        if (x.size() % 64 == 0) x.push_back(static_cast<uint16_t>(absmax | (x.size() % 128 == 0 ? 0 : 0x8000)));
-        x.push_back(static_cast<uint16_t>(h));
+      for (uint32_t absmax = 1, end = dtype == DType::kBF16 ? 0x7f80 : 0x7c00; absmax < end; ++absmax) {
+        const auto sign = static_cast<uint16_t>(absmax % 2 << 15);
+        x.push_back(static_cast<uint16_t>(absmax | sign));
+        for (const float midpoint : midpoints(codec)) {
+          const float at = midpoint * widened(dtype, static_cast<uint16_t>(absmax));
+          const uint32_t magnitude =
+              dtype == DType::kBF16 ? (std::bit_cast<uint32_t>(at) >> 16) & 0x7fff : f32_to_f16(std::fabs(at));
+          for (uint32_t m = magnitude > 0 ? magnitude - 1 : 0, last = m + 4; m < last; ++m)
+            x.push_back(static_cast<uint16_t>(std::min(m, absmax) | (at < 0 ? 0x8000 : 0)));
+        }
+        for (const uint16_t tiny : {uint16_t{0}, uint16_t{0x8000}, static_cast<uint16_t>(sign | 1)}) x.push_back(tiny);
       }
-      x.resize((x.size() + 63) / 64 * 64);
-      for (size_t block = x.size() - 64; block < x.size(); ++block) x[block] = block % 64 ? x[block] : absmax;
-      ASSERT_NO_FATAL_FAILURE(expect_scalar_codes_of_bf16(codec, x));
+      ASSERT_NO_FATAL_FAILURE(expect_scalar_codes(codec, dtype, x));
     }
   }
 }
 
-TEST(Encode, EveryBf16AbsmaxHasTheScalarThresholds) {
-  // Blocks of every positive finite absmax, with the four bf16 values around each threshold times absmax, and zeros.
+TEST(Encode, Fp32ValuesBesideThresholdsAndBinsHaveTheScalarCodes) {
+  // Blocks of absmax of all sizes, with the values around each threshold and around each 1/15.2 of it, in turn.
+  parity::Random random(5);
   for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4}) {
-    std::vector<float> book(codec == quant::Codec::kNF4 ? quant::kNF4Book : quant::kFP4Book,
-                            (codec == quant::Codec::kNF4 ? quant::kNF4Book : quant::kFP4Book) + 16);
-    std::sort(book.begin(), book.end());
-    std::vector<uint16_t> x;
-    for (uint32_t absmax = 1; absmax < 0x7f80; ++absmax) {
-      const auto sign = static_cast<uint16_t>(absmax % 2 << 15);
-      x.push_back(static_cast<uint16_t>(absmax | sign));
-      for (int i = 0; i < 15; ++i) {
-        const float at = (book[static_cast<size_t>(i)] + book[static_cast<size_t>(i) + 1]) / 2 *
-                         bf16_to_f32(static_cast<uint16_t>(absmax));
-        const uint32_t magnitude = (std::bit_cast<uint32_t>(at) >> 16) & 0x7fff;
-        for (uint32_t m = magnitude > 0 ? magnitude - 1 : 0, end = m + 4; m < end; ++m)
-          x.push_back(static_cast<uint16_t>(std::min(m, absmax) | (at < 0 ? 0x8000 : 0)));
+    std::vector<float> edges = midpoints(codec);
+    for (int bin = -15; bin <= 15; ++bin) edges.push_back(static_cast<float>(bin) / 15.2f);
+    std::vector<float> x;
+    size_t edge = 0;
+    for (int block = 0; block < 6000; ++block) {
+      const float absmax = block < 20 ? 1e-38f * (1 + static_cast<float>(block - 10) * 1e-3f)
+                                      : std::bit_cast<float>(static_cast<uint32_t>(1 + random.below(0x7f7fffff)));
+      x.push_back(random.bits() % 2 ? absmax : -absmax);
+      for (int i = 0; i < 9; ++i, ++edge) {
+        float v = edges[edge % edges.size()] * absmax;
+        for (int step = 0; step < 3; ++step) v = std::nextafter(v, -INFINITY);
+        for (int step = 0; step < 7; ++step) {
+          x.push_back(std::clamp(v, -absmax, absmax));
+          v = std::nextafter(v, INFINITY);
+        }
       }
-      for (const uint16_t tiny : {uint16_t{0}, uint16_t{0x8000}, static_cast<uint16_t>(sign | 1)}) x.push_back(tiny);
     }
-    ASSERT_NO_FATAL_FAILURE(expect_scalar_codes_of_bf16(codec, x));
+    ASSERT_NO_FATAL_FAILURE(expect_scalar_codes(codec, DType::kF32, x.data(), x));
   }
 }
 
 TEST(Encode, Int8RowsEqualTheScalarEncoderOnEveryInstructionSet) {
-  for (const int64_t n : {1, 7, 31, 63, 64, 65, 96, 1000, 9000}) {
+  for (const int64_t n : {1, 7, 31, 63, 64, 65, 96, 1000, 9000, 40001}) {
     for (const float size : {1.0f, 1.0f / 64, 1e-2f, 1e-3f, 1e-7f, 0.0f, 6e4f}) {
       std::vector<float> x(static_cast<size_t>(n));
       parity::Random random(static_cast<uint64_t>(n));
@@ -275,6 +324,21 @@ TEST(Encode, NamesTheFirstElementThatIsNotFinite) {
           encode_4bit(isa, quant::Codec::kNF4, 64, {dtype, data.data(), 1000, dtype}, codes.data(), absmax.data()),
           333);
       EXPECT_EQ(encode_int8_row(isa, {dtype, data.data(), 1000, dtype}, bytes.data(), absmax.data()), 333);
+    }
+    // In a later piece of what is rounded first, of every type through every other.
+    std::vector<float> longer(70000, 0.5f);
+    longer[50000] = std::numeric_limits<float>::quiet_NaN();
+    longer[60000] = std::numeric_limits<float>::infinity();
+    std::vector<uint8_t> longer_codes(longer.size());
+    std::vector<float> longer_absmax(longer.size() / 64 + 1);
+    for (const DType dtype : kTypes) {
+      const std::vector<std::byte> data = stored(dtype, longer);
+      for (const DType load_dtype : kTypes) {
+        const Weights weights{dtype, data.data(), 70000, load_dtype};
+        EXPECT_EQ(encode_4bit(isa, quant::Codec::kNF4, 64, weights, longer_codes.data(), longer_absmax.data()), 50000);
+        EXPECT_EQ(encode_int8_row(isa, weights, reinterpret_cast<int8_t*>(longer_codes.data()), longer_absmax.data()),
+                  50000);
+      }
     }
     // 70000 is finite, but not after a cast to fp16.
     std::vector<float> large(64, 1.0f);

@@ -1,12 +1,15 @@
-// kernel/cpu/encode_avx512.cc — the encoders' loops for AVX-512, for any source.
+// kernel/cpu/encode_avx512.cc — the encoders' loops for AVX-512, for fp16 and fp32 and for any source by way of them.
 //
-// A value's place among 15 ascending thresholds is a binary search of four steps, as in encode_avx2.cc. bf16 weights,
-// the common case, have loops of their own (encode_bf16_avx512.cc).
+// 4 bit: a value's bin (Bins in encode_kernels.h) is one fma, rounded upwards; its bin tells the one threshold that it
+// can be above and the place below that, each a permute of 32 numbers. bf16 weights, the common case, have loops of
+// their own, which also look for the largest of fp16 rows and round them to int8 (encode_bf16_avx512.cc).
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
 
 #include "berth/kernel/cpu/encode_kernels.h"
+#include "berth/kernel/cpu/encode_stream-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
@@ -47,6 +50,33 @@ void widen(SourceType type, const void* x, int64_t n, SourceType rounding, float
   }
 }
 
+// bf16 or fp16 of 16 values.
+inline __m256i to_16_bits(SourceType rounding, __m512 v) {
+  if (rounding == SourceType::kF16) return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(through_bf16(v)), 16));
+}
+
+template <SourceType kFrom, SourceType kRounding>
+inline void narrow_as(const void* x, int64_t n, uint16_t* out) {
+  const auto* p = static_cast<const unsigned char*>(x);
+  constexpr int64_t kSize = kFrom == SourceType::kF32 ? 4 : 2;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        to_16_bits(kRounding, load16(kFrom, p + i * kSize, 0xffff)));
+  if (i < n) {
+    const __mmask16 mask = first_lanes(n - i);
+    _mm256_mask_storeu_epi16(out + i, mask, to_16_bits(kRounding, load16(kFrom, p + i * kSize, mask)));
+  }
+}
+
+void narrow(SourceType type, const void* x, int64_t n, SourceType rounding, uint16_t* out) {
+  using enum SourceType;
+  if (rounding == kBF16) return type == kF32 ? narrow_as<kF32, kBF16>(x, n, out) : narrow_as<kF16, kBF16>(x, n, out);
+  if (type == kF32) return narrow_as<kF32, kF16>(x, n, out);
+  narrow_as<kBF16, kF16>(x, n, out);
+}
+
 uint32_t largest(const float* x, int64_t n) {
   const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
   __m512i most = _mm512_setzero_si512();
@@ -57,54 +87,139 @@ uint32_t largest(const float* x, int64_t n) {
   return _mm512_reduce_max_epu32(most);
 }
 
-void classify(const Thresholds& t, const float* x, int64_t n, float reciprocal, uint8_t* codes) {
-  const float* v = t.value;
-  const __m512 first = _mm512_set1_ps(v[7]);
-  const __m512 second = _mm512_setr_ps(v[3], v[11], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  const __m512 third = _mm512_setr_ps(v[1], v[5], v[9], v[13], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  const __m512 fourth = _mm512_setr_ps(v[0], v[2], v[4], v[6], v[8], v[10], v[12], v[14], 0, 0, 0, 0, 0, 0, 0, 0);
-  const __m512 scale = _mm512_set1_ps(reciprocal), one_float = _mm512_set1_ps(1.0f);
-  const __m512i one = _mm512_set1_epi32(1);
-  const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(t.code)));
-  const auto next = [&](__m512 thresholds, __m512i p, __m512 s) {
-    const __mmask16 above = _mm512_cmp_ps_mask(s, _mm512_permutexvar_ps(p, thresholds), _CMP_GT_OQ);
-    const __m512i doubled = _mm512_add_epi32(p, p);
-    return _mm512_mask_add_epi32(doubled, above, doubled, one);
-  };
-  for (int64_t i = 0; i < n; i += 16) {
-    __m512 s = _mm512_mul_ps(_mm512_loadu_ps(x + i), scale);
-    s = _mm512_max_ps(_mm512_min_ps(s, one_float), _mm512_set1_ps(-1.0f));
-    __m512i p = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(s, first, _CMP_GT_OQ), one);
-    p = next(fourth, next(third, next(second, p, s), s), s);
-    const __m512i q = _mm512_permutexvar_epi32(p, code);
-    const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(q, 4), _mm512_srli_epi64(q, 32));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(codes + i / 2), _mm512_cvtepi64_epi8(pairs));
+// Places of 16 values, and codes of 64.
+struct Classifier {
+  __m512 above_low, above_high;
+  __m512i base_low, base_high, code_of_place;
+
+  explicit Classifier(const Book& book)
+      : above_low(_mm512_load_ps(book.bins.above)),
+        above_high(_mm512_load_ps(book.bins.above + 16)),
+        base_low(_mm512_load_si512(book.bins.base)),
+        base_high(_mm512_load_si512(book.bins.base + 16)),
+        code_of_place(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(book.thresholds.code)))) {
   }
+
+  __m512i places(__m512 s) const {
+    // The number of the bin, added to 1.5 * 2^23, is in the low bits of the sum.
+    const __m512i bin = _mm512_castps_si512(_mm512_fmadd_round_ps(s, _mm512_set1_ps(kBins), _mm512_set1_ps(12582912.0f),
+                                                                  _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+    const __m512i base = _mm512_permutex2var_epi32(base_low, bin, base_high);
+    const __mmask16 above = _mm512_cmp_ps_mask(s, _mm512_permutex2var_ps(above_low, bin, above_high), _CMP_GT_OQ);
+    return _mm512_mask_add_epi32(base, above, base, _mm512_set1_epi32(1));
+  }
+
+  // Two codes in a byte. `value(i)`: 16 values from the i-th on.
+  template <typename Value>
+  __m256i codes_of_64(const Value& value, __m512 reciprocal) const {
+    const auto words = [&](int i) {
+      return _mm512_packus_epi32(places(_mm512_mul_ps(value(i), reciprocal)),
+                                 places(_mm512_mul_ps(value(i + 16), reciprocal)));
+    };
+    // Each 128 bits have four of each 16.
+    const __m512i bytes = _mm512_shuffle_epi8(code_of_place, _mm512_packus_epi16(words(0), words(32)));
+    const __m512i pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x0110));
+    alignas(64) static constexpr uint8_t kOrder[64] = {0, 2,  16, 18, 32, 34, 48, 50, 4,  6,  20, 22, 36, 38, 52, 54,
+                                                       8, 10, 24, 26, 40, 42, 56, 58, 12, 14, 28, 30, 44, 46, 60, 62};
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(kOrder), pairs));
+  }
+};
+
+void classify(const Book& book, const float* x, int64_t n, float reciprocal, uint8_t* codes) {
+  const Classifier classifier(book);
+  const __m512 scale = _mm512_set1_ps(reciprocal);
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64)
+    store_32(codes + i / 2, classifier.codes_of_64([&](int j) { return _mm512_loadu_ps(x + i + j); }, scale), false);
+  if (i == n) return;
+  const __m256i last =
+      classifier.codes_of_64([&](int j) { return j < 32 ? _mm512_loadu_ps(x + i + j) : _mm512_setzero_ps(); }, scale);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i / 2), _mm256_castsi256_si128(last));
 }
 
-void round_int8(const float* x, int64_t n, float scale, int8_t* codes) {
-  const __m512 by = _mm512_set1_ps(scale);
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(q));
+// What the loop over blocks has to know of a type: the largest magnitude of a block as a float (anything for NaN that
+// is not finite), and 16 values.
+struct FromF32 {
+  using Element = float;
+  static float largest_of(const float* x, int64_t n) {
+    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t i = 0; i < n; i += 32) {
+      fetch_128(x + i);
+      const __m512i a = _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i));
+      most = _mm512_max_epu32(most, _mm512_max_epu32(a, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i + 16))));
+    }
+    const uint32_t bits = _mm512_reduce_max_epu32(most);
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
   }
-  if (i < n) {
-    const __mmask16 mask = first_lanes(n - i);
-    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), by));
-    _mm_mask_storeu_epi8(codes + i, mask, _mm512_cvtepi32_epi8(q));
+  static __m512 values(const float* x) { return _mm512_loadu_ps(x); }
+};
+
+struct FromF16 {
+  using Element = uint16_t;
+  static float largest_of(const uint16_t* x, int64_t n) {
+    const __m512i no_sign = _mm512_set1_epi16(0x7fff);
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t i = 0; i < n; i += 64) {
+      fetch_128(x + i);
+      const __m512i a = _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i));
+      most = _mm512_max_epu16(most, _mm512_max_epu16(a, _mm512_and_si512(no_sign, _mm512_loadu_si512(x + i + 32))));
+    }
+    const __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+    const __m128i quarter = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    const __m128i all = _mm_set1_epi16(-1);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_xor_si128(_mm_minpos_epu16(_mm_xor_si128(quarter, all)), all)));
   }
+  static __m512 values(const uint16_t* x) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+  }
+};
+
+// kBlocksize: 0, or what `any_blocksize` is.
+template <typename From, int64_t kBlocksize>
+int64_t encode(const Book& book, const typename From::Element* x, int64_t any_blocksize, int64_t blocks, uint8_t* codes,
+               float* absmax) {
+  const int64_t blocksize = kBlocksize == 0 ? any_blocksize : kBlocksize;
+  const Classifier classifier(book);
+  const bool past_cache = can_store_past_cache(codes);
+  const StoreFence fence;
+  return in_groups(
+      blocksize, blocks,
+      [&](int64_t block, int64_t) __attribute__((always_inline)) {
+        absmax[block] = From::largest_of(x + block * blocksize, blocksize);
+        return absmax[block] >= kLeastDivisor && absmax[block] <= std::numeric_limits<float>::max();
+      },
+      [&](int64_t block, int64_t) __attribute__((always_inline)) {
+        const __m512 scale = _mm512_set1_ps(1.0f / absmax[block]);
+        for (int64_t i = block * blocksize, end = i + blocksize; i < end; i += 64)
+          store_32(codes + i / 2, classifier.codes_of_64([&](int j) { return From::values(x + i + j); }, scale),
+                   past_cache);
+      });
+}
+
+int64_t f16_to_4bit(const Book& book, const uint16_t* x, int64_t blocksize, int64_t blocks, uint8_t* codes,
+                    float* absmax) {
+  return (blocksize == 64 ? encode<FromF16, 64> : encode<FromF16, 0>)(book, x, blocksize, blocks, codes, absmax);
+}
+int64_t f32_to_4bit(const Book& book, const float* x, int64_t blocksize, int64_t blocks, uint8_t* codes,
+                    float* absmax) {
+  return (blocksize == 64 ? encode<FromF32, 64> : encode<FromF32, 0>)(book, x, blocksize, blocks, codes, absmax);
 }
 
 }  // namespace
 
 const EncodeKernels kEncodeAvx512{widen,
+                                  narrow,
                                   largest,
                                   classify,
-                                  round_int8,
                                   largest_16_avx512,
                                   round_int8_16_avx512,
+                                  nullptr,
                                   bf16_to_nf4_avx512,
-                                  bf16_to_fp4_avx512};
+                                  bf16_to_fp4_avx512,
+                                  f16_to_4bit,
+                                  f32_to_4bit};
 
 }  // namespace berth::kernel::cpu

@@ -1,0 +1,59 @@
+// kernel/cpu/encode_stream-inl.h — how the encoders read weights and write codes: once each, in order, through memory.
+// For files compiled for AVX2 or more.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace berth::kernel::cpu {
+namespace {
+
+// Bytes ahead that are asked for, into the second-level cache and then into the first: the first alone has too few
+// requests under way (docs/loading.md).
+constexpr int64_t kFar = 8192, kNear = 1024;
+inline __attribute__((always_inline)) void fetch_128(const void* x) {
+  const char* const at = static_cast<const char*>(x);
+  _mm_prefetch(at + kFar, _MM_HINT_T1);
+  _mm_prefetch(at + kFar + 64, _MM_HINT_T1);
+  _mm_prefetch(at + kNear, _MM_HINT_T0);
+  _mm_prefetch(at + kNear + 64, _MM_HINT_T0);
+}
+
+// Past the cache where that can be done: lines that are written whole need not be read first, and nobody reads the
+// codes of a load soon.
+inline bool can_store_past_cache(const void* codes) { return reinterpret_cast<uintptr_t>(codes) % 32 == 0; }
+inline void store_32(void* codes, __m256i bytes, bool past_cache) {
+  if (past_cache)
+    _mm256_stream_si256(static_cast<__m256i*>(codes), bytes);
+  else
+    _mm256_storeu_si256(static_cast<__m256i*>(codes), bytes);
+}
+
+// Blocks in groups of up to kLargestGroup: the largest of all in a group are found before its weights are encoded.
+// Finding one takes some 40 cycles, and what waits for it would keep the processor from going on with the next block.
+// Returns how many were encoded: up to the first of which `start` says no.
+constexpr int64_t kLargestGroup = 8, kLargestGroupElements = 4096;
+template <typename Start, typename Encode>
+inline __attribute__((always_inline)) int64_t in_groups(int64_t blocksize, int64_t blocks, const Start& start,
+                                                        const Encode& encode) {
+  const int64_t group = blocksize <= 128 ? kLargestGroup : blocksize <= 1024 ? 1024 / blocksize : 1;
+  int64_t block = 0;
+  while (block < blocks) {
+    const int64_t end = blocks - block < group ? blocks : block + group;
+    const int64_t begin = block;
+    int64_t ready = begin;
+    while (ready < end && start(ready, ready - begin)) ++ready;
+    for (; block < ready; ++block) encode(block, block - begin);
+    if (ready < end) break;
+  }
+  return block;
+}
+
+// Orders what was stored past the cache before what is stored later, however the loop is left.
+struct StoreFence {
+  ~StoreFence() { _mm_sfence(); }
+};
+
+}  // namespace
+}  // namespace berth::kernel::cpu
