@@ -1,9 +1,9 @@
 // kernel/cpu/encode_16_avx2.cc — weights of 16 bits to nf4, fp4 and int8, for AVX2.
 //
-// 4 bit: the 15 thresholds of a block are made 16-bit integers (KeySearch in encode_kernels.h; bf16 has them in a
-// table, for fp16 they are computed), and each weight, an integer too, is placed among them by a binary search of four
-// steps, 16 weights at a time: a step looks its threshold up with one byte shuffle, by an index that has the way so
-// far. About 17 instructions per 16 weights.
+// 4 bit: the 15 thresholds of a block are 16-bit integers from a table (KeySearch in encode_kernels.h), and each
+// weight, an integer too, is placed among them by a binary search of four steps, 16 weights at a time: a step looks its
+// threshold up with one byte shuffle, by an index that has the way so far. 14 instructions per 16 weights, and 3 to
+// make their keys and find the largest.
 //
 // int8: twice over a row, whose largest magnitude is that of 16-bit integers.
 #include <immintrin.h>
