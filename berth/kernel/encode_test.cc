@@ -147,38 +147,37 @@ std::vector<uint16_t> every_weight_below(uint32_t absmax) {
 }
 
 // Codes may be stored by whole lines: those at its edges, and where a block in between is done by the scalar encoder.
-TEST(Encode, Bf16CodesLieAnywhereAndTouchNothingElse) {
+TEST(Encode, CodesLieAnywhereAndTouchNothingElse) {
   constexpr uint8_t kGap = 0xA7;
   for (const quant::Codec codec : {quant::Codec::kNF4, quant::Codec::kFP4}) {
     for (const int32_t blocksize : {64, 128, 256}) {
       for (const int64_t blocks : {1, 2, 3, 4, 7}) {
         for (int64_t zero = -1; zero < blocks; ++zero) {
           const int64_t n = blocks * blocksize;
-          std::vector<uint16_t> data(static_cast<size_t>(n));
-          std::vector<float> x(data.size());
-          for (int64_t i = 0; i < n; ++i) {
-            const auto at = static_cast<size_t>(i);
-            data[at] =
-                i / blocksize == zero ? uint16_t{0} : static_cast<uint16_t>(0x3c00 + i * 7919 % 0x300 + i % 2 * 0x8000);
-            x[at] = bf16_to_f32(data[at]);
-          }
+          std::vector<float> x(static_cast<size_t>(n));  // each type has them as they are
+          for (int64_t i = 0; i < n; ++i)
+            x[static_cast<size_t>(i)] =
+                i / blocksize == zero ? 0.0f
+                                      : bf16_to_f32(static_cast<uint16_t>(0x3c00 + i * 7919 % 0x300 + i % 2 * 0x8000));
           const size_t bytes = x.size() / 2;
           std::vector<uint8_t> expected(bytes);
           std::vector<float> absmax(static_cast<size_t>(blocks)), expected_absmax(absmax.size());
           quant::encode_bnb_4bit(codec, blocksize, quant::kBnbCpuRules, x, expected.data(), expected_absmax.data());
           for (const Isa isa : available_isas()) {
             for (const size_t offset : {0, 1, 16, 32, 33}) {
-              for (const bool more_follow : {false, true}) {
+              for (const DType dtype : kTypes) {
+                const std::vector<std::byte> data = stored(dtype, x);
+                const bool more_follow = offset % 2 == static_cast<size_t>(blocks) % 2;
                 std::vector<uint8_t> room(bytes + 256, kGap);
                 const size_t before = 64 - reinterpret_cast<uintptr_t>(room.data()) % 64 + offset;
-                ASSERT_EQ(encode_4bit(isa, codec, blocksize, {DType::kBF16, data.data(), n, DType::kBF16},
-                                      room.data() + before, absmax.data(), more_follow),
+                ASSERT_EQ(encode_4bit(isa, codec, blocksize, {dtype, data.data(), n, dtype}, room.data() + before,
+                                      absmax.data(), more_follow),
                           kAllFinite);
                 if (more_follow) order_encoded();
                 for (size_t i = 0; i < room.size(); ++i)
                   ASSERT_EQ(room[i], i < before || i >= before + bytes ? kGap : expected[i - before])
-                      << isa_name(isa) << " offset " << offset << " byte " << i << " blocks " << blocks << " of "
-                      << blocksize << " zero " << zero;
+                      << isa_name(isa) << " " << dtype_name(dtype) << " offset " << offset << " byte " << i
+                      << " blocks " << blocks << " of " << blocksize << " zero " << zero;
                 ASSERT_EQ(absmax, expected_absmax);
               }
             }

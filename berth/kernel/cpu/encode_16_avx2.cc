@@ -80,8 +80,7 @@ int64_t to_4bit(const KeySearch& keys, const uint16_t* x, int64_t any_blocksize,
   const int64_t blocksize = kBlocksize == 0 ? any_blocksize : kBlocksize;
   const __m256i code = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(keys.code)));
   const __m256i sign = load(keys.sign.key);
-  const bool past_cache = can_store_past_cache(codes);
-  const StoreFence fence;
+  CodeStore store(codes);
   // Of a group of blocks: keys of their thresholds and of their weights.
   KeyRow threshold_keys[kLargestGroup];
   alignas(32) int16_t weight_keys[kBlocksize == 0 ? kLargestGroupElements : kLargestGroup * kBlocksize];
@@ -116,8 +115,8 @@ int64_t to_4bit(const KeySearch& keys, const uint16_t* x, int64_t any_blocksize,
       [&](int64_t block, int64_t in_group) __attribute__((always_inline)) {
         const Search search = search_among(threshold_keys[in_group]);
         for (int64_t i = 0; i < blocksize; i += 64)
-          store_32(codes + (block * blocksize + i) / 2,
-                   codes_of_64<kCodes>(search, code, weight_keys + in_group * blocksize + i), past_cache);
+          store.put(codes + (block * blocksize + i) / 2,
+                    codes_of_64<kCodes>(search, code, weight_keys + in_group * blocksize + i));
       });
 }
 
@@ -160,12 +159,12 @@ template <bool kF16>
 inline void round_int8(const uint16_t* x, int64_t n, float scale, int8_t* codes) {
   const __m256 by = _mm256_set1_ps(scale);
   int64_t i = 0;
-  for (; i + 32 <= n; i += 32) store_32(codes + i, int8_codes<kF16>(load(x + i), load(x + i + 16), by), false);
+  for (; i + 32 <= n; i += 32) store_32(codes + i, int8_codes<kF16>(load(x + i), load(x + i + 16), by));
   if (i == n) return;
   alignas(32) uint16_t rest[32] = {};
   alignas(32) int8_t rest_codes[32];
   std::memcpy(rest, x + i, static_cast<size_t>(n - i) * 2);
-  store_32(rest_codes, int8_codes<kF16>(load(rest), load(rest + 16), by), false);
+  store_32(rest_codes, int8_codes<kF16>(load(rest), load(rest + 16), by));
   std::memcpy(codes + i, rest_codes, static_cast<size_t>(n - i));
 }
 

@@ -149,7 +149,7 @@ void classify(const Book& book, const float* x, int64_t n, float reciprocal, uin
   const __m256i code = codes_by_place(book.thresholds);
   const __m256 scale = _mm256_set1_ps(reciprocal);
   int64_t i = 0;
-  for (; i + 64 <= n; i += 64) store_32(codes + i / 2, codes_of_64(search, code, x + i, scale), false);
+  for (; i + 64 <= n; i += 64) store_32(codes + i / 2, codes_of_64(search, code, x + i, scale));
   if (i == n) return;
   alignas(32) float rest[64] = {};
   std::memcpy(rest, x + i, 32 * sizeof(float));
@@ -163,8 +163,7 @@ int64_t encode(const Book& book, const float* x, int64_t any_blocksize, int64_t 
   const int64_t blocksize = kBlocksize == 0 ? any_blocksize : kBlocksize;
   const Search search(book.thresholds.value);
   const __m256i code = codes_by_place(book.thresholds);
-  const bool past_cache = can_store_past_cache(codes);
-  const StoreFence fence;
+  CodeStore store(codes);
   return in_groups(
       blocksize, blocks,
       [&](int64_t block, int64_t) __attribute__((always_inline)) {
@@ -177,7 +176,7 @@ int64_t encode(const Book& book, const float* x, int64_t any_blocksize, int64_t 
       [&](int64_t block, int64_t) __attribute__((always_inline)) {
         const __m256 scale = _mm256_set1_ps(1.0f / absmax[block]);
         for (int64_t i = block * blocksize, end = i + blocksize; i < end; i += 64)
-          store_32(codes + i / 2, codes_of_64(search, code, x + i, scale), past_cache);
+          store.put(codes + i / 2, codes_of_64(search, code, x + i, scale));
       });
 }
 

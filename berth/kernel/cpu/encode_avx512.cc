@@ -130,7 +130,7 @@ void classify(const Book& book, const float* x, int64_t n, float reciprocal, uin
   const __m512 scale = _mm512_set1_ps(reciprocal);
   int64_t i = 0;
   for (; i + 64 <= n; i += 64)
-    store_32(codes + i / 2, classifier.codes_of_64([&](int j) { return _mm512_loadu_ps(x + i + j); }, scale), false);
+    store_32(codes + i / 2, classifier.codes_of_64([&](int j) { return _mm512_loadu_ps(x + i + j); }, scale));
   if (i == n) return;
   const __m256i last =
       classifier.codes_of_64([&](int j) { return j < 32 ? _mm512_loadu_ps(x + i + j) : _mm512_setzero_ps(); }, scale);
@@ -183,8 +183,7 @@ int64_t encode(const Book& book, const typename From::Element* x, int64_t any_bl
                float* absmax) {
   const int64_t blocksize = kBlocksize == 0 ? any_blocksize : kBlocksize;
   const Classifier classifier(book);
-  const bool past_cache = can_store_past_cache(codes);
-  const StoreFence fence;
+  CodeStore store(codes);
   return in_groups(
       blocksize, blocks,
       [&](int64_t block, int64_t) __attribute__((always_inline)) {
@@ -194,8 +193,7 @@ int64_t encode(const Book& book, const typename From::Element* x, int64_t any_bl
       [&](int64_t block, int64_t) __attribute__((always_inline)) {
         const __m512 scale = _mm512_set1_ps(1.0f / absmax[block]);
         for (int64_t i = block * blocksize, end = i + blocksize; i < end; i += 64)
-          store_32(codes + i / 2, classifier.codes_of_64([&](int j) { return From::values(x + i + j); }, scale),
-                   past_cache);
+          store.put(codes + i / 2, classifier.codes_of_64([&](int j) { return From::values(x + i + j); }, scale));
       });
 }
 

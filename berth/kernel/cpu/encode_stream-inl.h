@@ -20,15 +20,40 @@ inline __attribute__((always_inline)) void fetch_128(const void* x) {
   _mm_prefetch(at + kNear + 64, _MM_HINT_T0);
 }
 
-// Past the cache where that can be done: lines that are written whole need not be read first, and nobody reads the
-// codes of a load soon.
-inline bool can_store_past_cache(const void* codes) { return reinterpret_cast<uintptr_t>(codes) % 32 == 0; }
-inline void store_32(void* codes, __m256i bytes, bool past_cache) {
-  if (past_cache)
-    _mm256_stream_si256(static_cast<__m256i*>(codes), bytes);
-  else
-    _mm256_storeu_si256(static_cast<__m256i*>(codes), bytes);
-}
+inline void store_32(void* codes, __m256i bytes) { _mm256_storeu_si256(static_cast<__m256i*>(codes), bytes); }
+
+// Stores codes past the cache where that can be done: lines that are written whole need not be read first, and nobody
+// reads the codes of a load soon. Two halves of a line at once: a line whose second half comes later is written twice
+// where its buffer is needed in between. Whoever calls orders the stores before later ones (order_encoded).
+class CodeStore {
+ public:
+  explicit CodeStore(const uint8_t* codes) : past_cache_(reinterpret_cast<uintptr_t>(codes) % 32 == 0) {}
+  CodeStore(const CodeStore&) = delete;
+  CodeStore& operator=(const CodeStore&) = delete;
+  // The next 32 bytes, at `codes`.
+  void put(uint8_t* codes, __m256i bytes) {
+    if (!past_cache_) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), bytes);
+    } else if (reinterpret_cast<uintptr_t>(codes) % 64 == 0) {
+      held_ = bytes;
+      holder_ = codes;
+    } else {
+      flush();
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), bytes);
+    }
+  }
+  ~CodeStore() { flush(); }
+
+ private:
+  void flush() {
+    if (holder_ != nullptr) _mm256_stream_si256(reinterpret_cast<__m256i*>(holder_), held_);
+    holder_ = nullptr;
+  }
+
+  bool past_cache_;
+  uint8_t* holder_ = nullptr;  // of a line's first half that is not stored yet
+  __m256i held_ = _mm256_setzero_si256();
+};
 
 // Blocks in groups of up to kLargestGroup: the largest of all in a group are found before its weights are encoded.
 // Finding one takes some 40 cycles, and what waits for it would keep the processor from going on with the next block.
@@ -49,11 +74,6 @@ inline __attribute__((always_inline)) int64_t in_groups(int64_t blocksize, int64
   }
   return block;
 }
-
-// Orders what was stored past the cache before what is stored later, however the loop is left.
-struct StoreFence {
-  ~StoreFence() { _mm_sfence(); }
-};
 
 }  // namespace
 }  // namespace berth::kernel::cpu
