@@ -261,6 +261,14 @@ Result<StagedFolder> StagedFolder::create(const std::string& target) {
   f.target_ = target;
   while (f.target_.size() > 1 && f.target_.back() == '/') f.target_.pop_back();
   if (f.target_.empty()) return Error(ErrorCode::kInvalidArgument, "an empty name was given for the folder to write");
+  std::error_code dangling;
+  if (std::filesystem::is_symlink(f.target_, dangling)) {  // what it points to is replaced, not the link
+    const auto real = std::filesystem::canonical(f.target_, dangling);
+    if (dangling)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("writing {}: it is a link to nothing", berth::quoted(target, 400)),
+                   {"Choose another name, or remove it first."});
+    f.target_ = real.string();
+  }
   if (path_exists(f.target_)) {
     const auto names = is_directory(f.target_) ? list_folder(f.target_) : Result<std::vector<std::string>>({"."});
     if (!names) return names.error();

@@ -169,16 +169,20 @@ class TreeNames {
   // The prefix that all of the model's tensors lack in the file, those beside the base model (a head) apart.
   void find_base(const arch::ModelDescription& model) {
     std::string base;
+    std::vector<const std::string*> same;
     for (const arch::TensorSpec& t : model.spec.tensors) {
       if (t.recipe.sources.size() != 1 || !whole_.contains(t.recipe.sources[0].name)) continue;
       const std::string& file = t.recipe.sources[0].name;
-      if (t.name == file && t.role == arch::Role::kHead) continue;
-      if (t.name == file || !t.name.ends_with("." + file)) return;
+      if (t.name == file) {
+        same.push_back(&file);
+        continue;
+      }
+      if (!t.name.ends_with("." + file)) return;
       const std::string prefix = t.name.substr(0, t.name.size() - file.size());
       if (prefix.find('.') + 1 != prefix.size() || (!base.empty() && base != prefix)) return;
       base = prefix;
     }
-    base_ = base;
+    if (std::ranges::none_of(same, [&](const std::string* name) { return name->starts_with(base); })) base_ = base;
   }
 
   bool is_part(const std::string& file_name) const { return parts_.contains(file_name) && !whole_.contains(file_name); }
@@ -282,10 +286,16 @@ class Quantizing {
     return report(out, written);
   }
 
-  // One file, without a config.
+  // One file, without a config. A file that is there already is replaced, but not one that is read.
   Result<QuantizeReport> bare(const std::string& model, const std::string& out) {
     TRY(format::Checkpoint opened, open_checkpoint(model, log_));
     TRY_STATUS(check_source(opened));
+    for (const File& file : opened.files()) {
+      std::error_code is_not_there;
+      if (std::filesystem::equivalent(out, file.path(), is_not_there))
+        return Error(ErrorCode::kInvalidArgument, fmt::format("writing {}: it is a file of the checkpoint that is quantized", berth::quoted(out, 400)),
+                     {"Choose another name."});
+    }
     shop_.checkpoint = &opened;
     shop_.non_finite = load::NonFinite::kAsLibrary;
     TRY(const auto groups, bare_groups());

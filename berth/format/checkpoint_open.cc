@@ -68,8 +68,9 @@ void CheckpointOpener::find_stored_dtype() {
   }
   if (!c_.stored_dtype_ || !c_.config_ || !c_.config_->common().dtype) return;
   if (const DType stated = *c_.config_->common().dtype; stated != *c_.stored_dtype_)
-    warn(fmt::format("{} says {}, the tensors are stored as {}: what is stored counts",
-                     quoted(path_name(c_.located_.config_path)), dtype_name(stated), dtype_name(*c_.stored_dtype_)));
+    warn(fmt::format("{} says {}, the tensors are stored as {}: they stay as stored, 4 and 8 bit are made from {}",
+                     quoted(path_name(c_.located_.config_path)), dtype_name(stated), dtype_name(*c_.stored_dtype_),
+                     dtype_name(stated)));
 }
 
 void CheckpointOpener::warn(std::string message) {

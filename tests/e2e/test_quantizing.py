@@ -296,6 +296,8 @@ class Written(Folders):
         want = self.quantized(self.model(tensors, tie_word_embeddings=True))
         base = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
         self.assertEqual(self.quantized(self.model(base, tie_word_embeddings=True)), want)
+        untied = {**base, "lm_head.weight": head}  # beside the base model
+        self.assertEqual(self.quantized(self.model(untied)), {**want, "lm_head.weight": head + (bytes(2 * 32 * 64),)})
         del tensors["model.embed_tokens.weight"]
         self.assertEqual(self.quantized(self.model({**tensors, "lm_head.weight": head}, tie_word_embeddings=True)), want)
 
@@ -316,6 +318,27 @@ class Written(Folders):
         self.assertIn('"upproj" matches no module, did you mean "up_proj"?', error["message"])
         error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "[1]")
         self.assertIn("a list of texts was expected, found 1", error["message"])
+
+    def test_a_file_is_not_written_over_itself(self):
+        source, link = self.folder / "in.safetensors", self.folder / "link.safetensors"
+        write_safetensors(source, {"a.weight": ("BF16", [2, 64])})
+        link.symlink_to(source)
+        before = source.read_bytes()
+        for out in (source, link):
+            error = self.fails(2, "invalid_argument", "quantize", source, out, "--load-in-4bit")
+            self.assertIn("it is a file of the checkpoint that is quantized", error["message"])
+        self.assertEqual(source.read_bytes(), before)
+
+    def test_a_link_to_an_empty_folder(self):
+        folder, real, link = self.model(llama(plain)), self.folder / "real", self.folder / "link"
+        real.mkdir()
+        link.symlink_to(real)
+        self.succeeds("quantize", folder, link)
+        self.assertTrue(link.is_symlink())
+        self.assertTrue((real / "config.json").exists())
+        link.unlink()
+        link.symlink_to(self.folder / "nowhere")
+        self.assertIn("it is a link to nothing", self.fails(2, "invalid_argument", "quantize", folder, link)["message"])
 
     def test_values_that_are_recorded(self):
         folder = self.model(llama(plain))
