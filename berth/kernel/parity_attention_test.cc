@@ -66,6 +66,7 @@ std::vector<Case> cases() {
       {"an empty job", 4, 2, 32, 32, 256, {{20, 1}, {30, 0}, {128, 1}}},
       {"hard inputs", 4, 2, 32, 32, 256, {{100, 50}}, 0, 0, 0, false, false, false, Inputs::kHard},
       {"hard inputs, decode", 4, 2, 64, 64, 512, {{400, 1}}, 0, 0, 0, false, false, false, Inputs::kHard},
+      {"eight rows over 20 blocks", 16, 2, 32, 32, 2560, {{2500, 8}}},
   };
 }
 

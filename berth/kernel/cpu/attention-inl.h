@@ -56,10 +56,30 @@ double block_ns(const Shape& shape, int64_t queries) {
          150.0 * static_cast<double>(queries);
 }
 
-// One tile by blocks: partial results of up to kAttentionPartialBlocks blocks at a time, then merged in order.
+// A query of a tile that goes by blocks: m and l at 0, 1; in the tile's first one, how many blocks of the wave are
+// merged already, at 2; o from 16.
+constexpr int64_t kMerged = 2, kSums = 16;
+
+// Merges the block that `w` has the results of into the queries `to`, one a record.
+void merge_block(const Tile& tile, const Shape& shape, const Workspace& w, float* to, int64_t record) {
+  alignas(64) float old_m[kTile], new_m[kTile], al[kTile], be[kTile];
+  for (int64_t i = 0; i < tile.count; ++i) old_m[i] = to[i * record];
+  for (int64_t i = tile.count; i % F::kLanes != 0; ++i) old_m[i] = 0;
+  for (int64_t i = 0; i < tile.count; i += F::kLanes) max(F::load(old_m + i), F::load(w.m_block + i)).store(new_m + i);
+  merge_weights(tile.count, old_m, w.m_block, new_m, al, be);
+  for (int64_t i = 0; i < tile.count; ++i) {
+    if (w.l_block[i] == kNothingSeen) continue;
+    float* const query = to + i * record;
+    merge(al[i], be[i], w.l_block[i], w.o_block + i * shape.v_padded, shape.v_padded, query + 1, query + kSums);
+    query[0] = new_m[i];
+  }
+}
+
+// One tile by blocks, up to kAttentionPartialBlocks of them at a time. Whoever computes a wave's first block merges it
+// and what it computes right after it at once; the results of the other blocks wait and are then merged in order.
 void run_by_blocks(const Context& context, const AttentionOptions& options, const Tiles& tiles, const Shape& shape,
                    float* scratch, float* partials) {
-  const int64_t record = shape.v_padded + 16;  // m, l at 0, 1; o from 16
+  const int64_t record = shape.v_padded + kSums;
   for (int64_t t = 0; t < tiles.count();) {
     // As many tiles of this job as it has: all kv heads of one group of queries go together.
     const Tile first = tiles.at(t);
@@ -69,12 +89,12 @@ void run_by_blocks(const Context& context, const AttentionOptions& options, cons
     const int64_t wave_blocks = std::min(quant::kAttentionPartialBlocks, blocks.end - blocks.begin);
     float* merged = partials + queries * wave_blocks * record;
     for (int64_t i = 0; i < queries; ++i)
-      begin_query(shape.v_padded, merged + i * record, merged + i * record + 1, merged + i * record + 16);
+      begin_query(shape.v_padded, merged + i * record, merged + i * record + 1, merged + i * record + kSums);
     for (int64_t wave = blocks.begin; wave < blocks.end; wave += wave_blocks) {
       const int64_t n = std::min(wave_blocks, blocks.end - wave);
       split_in_stretches(context, n * together, block_ns(shape, first.count), [&](auto&& claim, int thread) {
         Workspace w = workspace(scratch, shape, thread);
-        int64_t packed = -1;
+        int64_t packed = -1, to_merge = -1;
         for (int64_t item = claim(); item >= 0; item = claim()) {
           const int64_t head = item / n, block = item % n, after = item + 1;
           const Tile tile = tiles.at(t + head);
@@ -84,23 +104,37 @@ void run_by_blocks(const Context& context, const AttentionOptions& options, cons
                         after < n * together ? keys_of(tiles.at(t + after / n), (wave + after % n) * kAttentionBlock)
                                              : Ahead(nullptr, 0),
                         w);
+          float* const queries_of_head = merged + head * first.count * record;
+          if (block == 0) to_merge = item;
+          if (item == to_merge) {
+            merge_block(tile, shape, w, queries_of_head, record);
+            queries_of_head[kMerged] = static_cast<float>(block + 1);
+            to_merge = block + 1 < n ? item + 1 : -1;
+            continue;
+          }
           for (int64_t i = 0; i < tile.count; ++i) {
             float* to = partials + ((head * first.count + i) * n + block) * record;
             to[0] = w.m_block[i];
             to[1] = w.l_block[i];
             for (int64_t d = 0; d < shape.v_padded; d += F::kLanes)
-              F::load(w.o_block + i * shape.v_padded + d).store(to + 16 + d);
+              F::load(w.o_block + i * shape.v_padded + d).store(to + kSums + d);
           }
         }
       });
-      // The partial results come from beyond the second-level cache or from that of another core.
-      const double merge_ns = static_cast<double>(n) * (5.0 + 0.25 * static_cast<double>(shape.v_padded));
+      int64_t waiting = 0;
+      for (int64_t head = 0; head < together; ++head)
+        waiting += n - static_cast<int64_t>(merged[head * first.count * record + kMerged]);
+      // These come from beyond the second-level cache or from that of another core.
+      const double merge_ns = static_cast<double>(waiting) / static_cast<double>(together) *
+                                  (5.0 + 0.25 * static_cast<double>(shape.v_padded)) +
+                              20.0;
       const bool last = wave + n == blocks.end;
       split(context, queries, merge_ns, [&](int64_t begin, int64_t end, int) {
         for (int64_t q = begin; q < end; ++q) {
           float* to = merged + q * record;
-          merge_partials(partials + q * n * record, n, record, shape.v_padded, to);
-          if (last) end_query(options, tiles.at(t + q / first.count), shape, q % first.count, to, to + 1, to + 16);
+          const auto done = static_cast<int64_t>(merged[q / first.count * first.count * record + kMerged]);
+          if (done < n) merge_partials(partials + (q * n + done) * record, n - done, record, shape.v_padded, to);
+          if (last) end_query(options, tiles.at(t + q / first.count), shape, q % first.count, to, to + 1, to + kSums);
         }
       });
     }
