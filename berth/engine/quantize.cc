@@ -153,7 +153,8 @@ class TreeNames {
 
   // The parameter's path, or "".
   std::string path(const std::string& file_name) const {
-    if (const auto it = by_file_.find(file_name); it != by_file_.end()) return it->second;
+    // (One of a list that is read as one tensor is known by its own name.)
+    if (const auto it = by_file_.find(file_name); it != by_file_.end() && known_.contains(it->second)) return it->second;
     if (known_.contains(file_name)) return file_name;
     if (rebase_ && file_name.starts_with(rebase_->first)) {
       std::string name = rebase_->second + file_name.substr(rebase_->first.size());

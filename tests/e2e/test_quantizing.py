@@ -301,6 +301,19 @@ class Written(Folders):
         del tensors["model.embed_tokens.weight"]
         self.assertEqual(self.quantized(self.model({**tensors, "lm_head.weight": head}, tie_word_embeddings=True)), want)
 
+    def test_names_of_norms_that_are_joined_from_a_list(self):
+        config = {"model_type": "stablelm", "architectures": ["StableLmForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+                  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32, "qk_layernorm": True, "tie_word_embeddings": False, "dtype": "bfloat16"}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        self.succeeds("synth", self.folder / "config.json", self.folder / "made")
+        want = self.quantized(self.folder / "made")
+        base = {name.removeprefix("model."): tensor for name, tensor in read_safetensors(self.folder / "made/model.safetensors").items()}
+        (self.folder / "base").mkdir()
+        write_safetensors(self.folder / "base/model.safetensors", base)
+        (self.folder / "base/config.json").write_text(json.dumps(config))
+        self.assertEqual(self.quantized(self.folder / "base"), want)
+        self.assertIn("model.layers.0.self_attn.q_layernorm.norms.0.weight", want)
+
     def test_skip_lists(self):
         folder = self.model(llama(plain))
 
