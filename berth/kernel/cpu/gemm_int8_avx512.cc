@@ -127,8 +127,8 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
 // two neighbouring tiles of the same size are multiplied together: 24 (or 16) dots in the registers, the fp32 sums in
 // memory. The steps are inline assembly for their order alone: as written, an Intel core takes what the two ports need
 // (66.1 cycles a word and tile in cache; 60.1 without scales). Left to order them, compilers collect broadcasts,
-// conversions or products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima, and with two
-// blocks to a word, this gains nothing (docs/kernels.md).
+// conversions or products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima 83 to 85 cycles
+// of 78; with two blocks to a word this gains nothing (docs/kernels.md).
 
 #define BERTH_STEP __attribute__((always_inline))
 template <typename F, int... kAt>
@@ -206,6 +206,22 @@ BERTH_INLINE void add_word(const int32_t* x, __m512 s0, __m512 s1, __m512 offset
 // Where a lane's first word reads its sums: to clear them first would hold up the stores.
 alignas(64) constexpr float kZeros[12 * kPanelN] = {};
 
+// The same with minima `m`: then sum = fma(sum of q, dx * m, sum). It stays in `dot`.
+template <int kDxAt, int kQAt, int kSumAt>
+BERTH_INLINE void add_word_min(const int32_t* x, __m512 s0, __m512 s1, const float* m, __m512 offset, __m512i (&dot)[2],
+                               const float* from) {
+  __m512 d, p;
+  __asm__ volatile(
+      "vbroadcastss %c10(%4), %2\n\t"
+      "vsubps %9, %0, %0\n\tvmulps %5, %2, %3\n\tvfmadd213ps %c12(%8), %3, %0\n\t"
+      "vmulps (%7), %2, %3\n\tvfmadd231ps %c11(%4)%{1to16%}, %3, %0\n\t"
+      "vsubps %9, %1, %1\n\tvmulps %6, %2, %3\n\tvfmadd213ps %c13(%8), %3, %1\n\t"
+      "vmulps 64(%7), %2, %3\n\tvfmadd231ps %c11(%4)%{1to16%}, %3, %1"
+      : "+v"(dot[0]), "+v"(dot[1]), "=&v"(d), "=&v"(p)
+      : "r"(x), "v"(s0), "v"(s1), "r"(m), "r"(from), "v"(offset), "i"(kDxAt), "i"(kQAt), "i"(kSumAt), "i"(kSumAt + 64)
+      : "memory");
+}
+
 // + the sums that wait at `at`.
 template <int kAt>
 BERTH_INLINE void add_level(const float* at, __m512i (&sum)[2]) {
@@ -263,14 +279,15 @@ void put_empty_lane(const TileOut& out, int inputs) {
 
 // One lane of two tiles of kTile inputs, `x_tile` apart, x 32 outputs. (Inlined, g++ gives some registers away.) The
 // last word adds what waits to the sums before they are stored.
-template <bool kScaled, int kTile>
-[[gnu::noinline]] void pair_lane(const int8_t* panel, const float* scales, const int32_t* x, int64_t x_tile,
-                                 int64_t words, const std::byte* next, const TileOut& out, const Asked& asked) {
+template <bool kMin, bool kScaled, int kTile>
+[[gnu::noinline]] void pair_lane(const int8_t* panel, const float* scales, const float* minima, const int32_t* x,
+                                 int64_t x_tile, int64_t words, const std::byte* next, const TileOut& out,
+                                 const Asked& asked) {
   constexpr int64_t kWordInputs = int64_t{kInt8TileColumns} * kTile * 4;  // bytes of a word of a tile
   constexpr int kInputs = 2 * kTile;
-  constexpr int kLate = 2;         // inputs by which a word's end follows its last dots
-  constexpr int64_t kAhead = 4;    // words: x comes from the second-level cache
-  constexpr int kDx = 11 * kTile;  // of a word
+  constexpr int kLate = 2;                          // inputs by which a word's end follows its last dots
+  constexpr int64_t kAhead = 4;                     // words: x comes from the second-level cache
+  constexpr int kDx = 11 * kTile, kQ = 12 * kTile;  // of a word
   constexpr int kLevel = kInputs * kPanelN;
   constexpr int kToOutputs = kLevels;  // instead of a number of merges
   if (words == 0) return put_empty_lane(out, kInputs);
@@ -324,13 +341,17 @@ template <bool kScaled, int kTile>
         if constexpr (i < kInputs) add_dots<(7 * kTile + i % kTile) * 4>(of[i / kTile], w0, w1, dot[i]);
         if constexpr (kDone >= 0) {
           constexpr int kAt = kDone * kPanelN * 4;
-          add_word<kScaled, kMerges == 0, (kDx + kDone % kTile) * 4, kAt>(of[kDone / kTile], s0, s1, offset, dot[kDone],
-                                                                          from, sums);
+          if constexpr (kMin)
+            add_word_min<(kDx + kDone % kTile) * 4, (kQ + kDone % kTile) * 4, kAt>(of[kDone / kTile], s0, s1, minima,
+                                                                                   offset, dot[kDone], from);
+          else
+            add_word<kScaled, kMerges == 0, (kDx + kDone % kTile) * 4, kAt>(of[kDone / kTile], s0, s1, offset,
+                                                                            dot[kDone], from, sums);
           times<kMerges>([&](auto c) BERTH_STEP { add_level<c() * kLevel * 4 + kAt>(out.levels, dot[kDone]); });
           if constexpr (then() == kToOutputs) {
             put_outputs(y, &out.finish->kappa, dot[kDone]);
             y += out.y_stride;
-          } else if constexpr (kMerges > 0) {
+          } else if constexpr (kMerges > 0 || kMin) {
             put_sums<kAt>(sums, dot[kDone]);
           }
         }
@@ -355,6 +376,7 @@ template <bool kScaled, int kTile>
     from = sums;
     panel += kWordBytes;
     scales += kPanelN;
+    minima += kPanelN;
     x += kInt8TileColumns * kTile;
     ahead = word + 1 == change ? next : ahead + kWordInputs;
   }
@@ -551,7 +573,7 @@ class Ahead {
 template <Kind kKind, bool kMin, bool kScaled>
 void gemm(const GemmTask& t) {
   constexpr int64_t kRuns = kKind == Kind::kSix ? 2 : 1;
-  constexpr bool kPairs = !kMin && kRuns == 1;
+  constexpr bool kPairs = kRuns == 1;
   const int64_t words = t.w.k / 32;
   const LaneOrder<kLanes> order(words);
   const Operands op = operands(t.w);
@@ -617,9 +639,9 @@ void gemm(const GemmTask& t) {
               asked.outputs = lines_of_word(inputs);
             }
             if (pair && tile == 6)
-              pair_lane<kScaled, 6>(w, s, x, x_tile, count, next, out, asked);
+              pair_lane<kMin, kScaled, 6>(w, s, mn, x, x_tile, count, next, out, asked);
             else if (pair)
-              pair_lane<kScaled, 4>(w, s, x, x_tile, count, next, out, asked);
+              pair_lane<kMin, kScaled, 4>(w, s, mn, x, x_tile, count, next, out, asked);
             else
               with_tile(tile, [&](auto n_inputs) {
                 tile_lane<kKind, kMin, kScaled, n_inputs()>(w, s, mn, x, count, next, out, asked);
