@@ -12,7 +12,8 @@
 // their ratios, the rates are the best of all repetitions: on a shared machine absolute figures drift.
 //
 // --per-input: one line per format and mode instead: us per input for each M, the same matrix again and again, the best
-// of all repetitions (which take the M in turn); then where it lies more than 3 % above that of a smaller M.
+// of all repetitions (which take the M in turn, each after one call that is not timed); then where it lies more than 3 %
+// above that of a smaller M.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -335,6 +336,7 @@ void per_input(const Options& o, Weights& weights, ThreadPool& pool, Numerics nu
   for (int repeat = 0; repeat < o.repeats; ++repeat)
     for (size_t i = 0; i < o.m.size(); ++i) {
       const int times = std::max(1, 16 / o.m[i]);
+      run.time(o.m[i], 0, 1, 1);  // its code, x and scratch: else the first M of another path would pay for them
       took[i].push_back(run.time(o.m[i], 0, 1, times) / times / o.m[i]);
     }
   std::printf("%-22s", label.c_str());
