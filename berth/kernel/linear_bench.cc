@@ -12,8 +12,8 @@
 // their ratios, the rates are the best of all repetitions: on a shared machine absolute figures drift.
 //
 // --per-input: one line per format and mode instead: us per input for each M, the same matrix again and again, the best
-// of all repetitions (which take the M in turn, each after one call that is not timed); then where it lies more than 3 %
-// above that of a smaller M.
+// of all repetitions (which take the M in turn, each after one call that is not timed); then where it is above that of
+// a smaller M by more than 3 %.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -172,6 +172,9 @@ TEST(LinearParity, EveryNumberOfInputsGivesTheBitsOfTheReference) {
   for (int64_t m = 2; m <= 20; ++m) shapes.push_back({m, 5, 288});
   for (const int64_t m : {21, 24, 28, 29, 33, 36, 37, 41, 44, 45, 47, 48, 49, 50, 63, 64, 65})
     shapes.push_back({m, 5, 544});
+  // Three quads of outputs; K that ends within a half step, with one, with a block of steps.
+  for (const Shape& shape : {Shape{32, 9, 1056}, Shape{34, 12, 1184}, Shape{36, 9, 96}, Shape{66, 9, 2048}})
+    shapes.push_back(shape);
   for (const quant::StoredFormat& format : formats()) {
     const quant::CodecInfo& info = quant::codec_info(format.codec);
     for (const Shape& shape : shapes) {

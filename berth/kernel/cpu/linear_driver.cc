@@ -195,7 +195,7 @@ void Call::for_shares(InputLayout layout, F&& f) {
   const auto take = [&](Share& s, int thread) {  // false: nothing is left
     const int64_t left = s.quads - s.next.load(std::memory_order_relaxed);
     if (left <= 0) return false;
-    const int64_t want = std::clamp(left / 4, least, most);
+    const int64_t want = align_up(std::clamp(left / 4, least, most), int64_t{2});  // loops may take two quads at a time
     int64_t begin = s.next.fetch_add(n == 1 ? left : want, std::memory_order_relaxed);
     int64_t end = std::min(begin + (n == 1 ? left : want), s.quads);
     int64_t before = 0;

@@ -1,6 +1,6 @@
 // kernel/cpu/linear_exact_avx512-inl.h — how the exact AVX-512 loops for few inputs take weights apart: codes of 16
-// words as floats, scales, and the end of a row. For linear_exact_avx512.cc (one input) and linear_few_exact_avx512.cc
-// (several).
+// words as floats, scales, and the end of a row. For linear_exact_avx512.cc (one input), linear_few_exact_avx512.cc
+// (several) and linear_many_exact_avx512.cc (more).
 //
 //   E = 8, 4 bits  words >> 4i: the 32-bit permute reads 4 bits of each lane and gives the exact fp32 code: one shift,
 //                  one permute, one fma per 16 weights. i ascends, so elements come as 1 0 3 2 5 4 7 6.
@@ -236,6 +236,67 @@ BERTH_INLINE void octet_bytes(const uint8_t* codes, int64_t bytes, const uint32_
     hi = _mm512_mask_add_epi8(hi, high_mask(bits, group_index(8, 4)), hi, thirty_two);
     lo = _mm512_mask_add_epi8(lo, high_mask(bits, group_index(8, 6)), lo, thirty_two);
   }
+}
+
+// --- codes of half a step, for several inputs ---
+
+// Words of one and two elements are taken four and two steps at a time, so that a sum is touched once per four
+// elements.
+constexpr int terms(Kind kind) { return word_elements(kind) == 8 ? 8 : 4; }
+constexpr int64_t steps_at_once(Kind kind) { return terms(kind) / word_elements(kind); }
+
+// The words 16 * kHalf .. of a step (of each of steps_at_once), decoded: element after element.
+template <Kind kKind, bool kTail, int kHalf>
+BERTH_INLINE void decode_half(const Stream& row, int64_t step, int64_t tail_bytes, const Operands& op,
+                              __m512 v[terms(kKind)]) {
+  const uint8_t* const codes =
+      row.codes + step * steps_at_once(kKind) * step_bytes(kKind) + kHalf * step_bytes(kKind) / 2;
+  const int64_t bytes = tail_bytes - kHalf * 64;
+  if constexpr (word_elements(kKind) == 1) {
+    v[0] = _mm512_castsi512_ps(load_codes<kTail>(codes, bytes));
+    v[1] = _mm512_castsi512_ps(load_codes<kTail>(codes + 128, bytes - 128));
+    v[2] = _mm512_castsi512_ps(load_codes<kTail>(codes + 256, bytes - 256));
+    v[3] = _mm512_castsi512_ps(load_codes<kTail>(codes + 384, bytes - 384));
+  } else if constexpr (word_elements(kKind) == 2) {
+    pair_codes<kKind>(load_codes<kTail>(codes, bytes), v);
+    pair_codes<kKind>(load_codes<kTail>(codes + 128, bytes - 128), v + 2);
+  } else if constexpr (word_elements(kKind) == 4) {
+    __m512i w = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(codes, bytes) : load_codes<kTail>(codes, bytes);
+    if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
+    v[0] = quad_code<kKind, 0>(w);
+    v[1] = quad_code<kKind, 1>(w);
+    v[2] = quad_code<kKind, 2>(w);
+    v[3] = quad_code<kKind, 3>(w);
+  } else if constexpr (kKind == Kind::kBook) {
+    const __m512i w = load_codes<kTail>(codes, bytes);
+    v[0] = _mm512_permutexvar_ps(w, op.book);
+    v[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), op.book);
+    v[2] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), op.book);
+    v[3] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), op.book);
+    v[4] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), op.book);
+    v[5] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), op.book);
+    v[6] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), op.book);
+    v[7] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), op.book);
+  } else {
+    constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : 8;  // words of the high plane
+    __m512i hi, lo;
+    octet_bytes<kKind, kTail>(codes, bytes, row.high + (2 * step + kHalf) * kHigh, hi, lo);
+    v[0] = byte_float<0>(lo, op.offset);
+    v[1] = byte_float<0>(hi, op.offset);
+    v[2] = byte_float<1>(lo, op.offset);
+    v[3] = byte_float<1>(hi, op.offset);
+    v[4] = byte_float<2>(lo, op.offset);
+    v[5] = byte_float<2>(hi, op.offset);
+    v[6] = byte_float<3>(lo, op.offset);
+    v[7] = byte_float<3>(hi, op.offset);
+  }
+}
+
+// A load that stays one: g++ would make it an operand of both fma, and then loads are the limit.
+BERTH_INLINE __m512 loaded(const float* p) {
+  __m512 v = _mm512_load_ps(p);
+  __asm__("" : "+v"(v));
+  return v;
 }
 
 // --- rows ---

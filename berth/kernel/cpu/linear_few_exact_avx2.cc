@@ -195,7 +195,7 @@ void rows_of_group(const RowsTask& t) {
 struct FewInputs {
   template <Kind kKind, bool kMin>
   static void rows(const RowsTask& t) {
-    by_groups<kMost<kKind, kMin>>(t, rows_of_group<kKind, kMin>);
+    by_groups(t, kMost<kKind, kMin>, rows_of_group<kKind, kMin>);
   }
 };
 

@@ -12,74 +12,8 @@
 namespace berth::kernel::cpu {
 namespace {
 
-// Words of one and two elements are taken four and two steps at a time, so that a sum is touched once per four
-// elements.
-constexpr int terms(Kind kind) { return word_elements(kind) == 8 ? 8 : 4; }
-constexpr int64_t steps_at_once(Kind kind) { return terms(kind) / word_elements(kind); }
-
-// The words 16 * kHalf .. of a step (of each of steps_at_once), decoded: element after element.
-template <Kind kKind, bool kTail, int kHalf>
-BERTH_INLINE void decode_half(const Stream& row, int64_t step, int64_t tail_bytes, const Operands& op,
-                              __m512 v[terms(kKind)]) {
-  const uint8_t* const codes =
-      row.codes + step * steps_at_once(kKind) * step_bytes(kKind) + kHalf * step_bytes(kKind) / 2;
-  const int64_t bytes = tail_bytes - kHalf * 64;
-  if constexpr (word_elements(kKind) == 1) {
-    v[0] = _mm512_castsi512_ps(load_codes<kTail>(codes, bytes));
-    v[1] = _mm512_castsi512_ps(load_codes<kTail>(codes + 128, bytes - 128));
-    v[2] = _mm512_castsi512_ps(load_codes<kTail>(codes + 256, bytes - 256));
-    v[3] = _mm512_castsi512_ps(load_codes<kTail>(codes + 384, bytes - 384));
-  } else if constexpr (word_elements(kKind) == 2) {
-    pair_codes<kKind>(load_codes<kTail>(codes, bytes), v);
-    pair_codes<kKind>(load_codes<kTail>(codes + 128, bytes - 128), v + 2);
-  } else if constexpr (word_elements(kKind) == 4) {
-    __m512i w = kKind == Kind::kQ8Block ? load_two_blocks<kTail>(codes, bytes) : load_codes<kTail>(codes, bytes);
-    if (kKind != Kind::kFP8) w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)));
-    v[0] = quad_code<kKind, 0>(w);
-    v[1] = quad_code<kKind, 1>(w);
-    v[2] = quad_code<kKind, 2>(w);
-    v[3] = quad_code<kKind, 3>(w);
-  } else if constexpr (kKind == Kind::kBook) {
-    const __m512i w = load_codes<kTail>(codes, bytes);
-    v[0] = _mm512_permutexvar_ps(w, op.book);
-    v[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 4), op.book);
-    v[2] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 8), op.book);
-    v[3] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 12), op.book);
-    v[4] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 16), op.book);
-    v[5] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 20), op.book);
-    v[6] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 24), op.book);
-    v[7] = _mm512_permutexvar_ps(_mm512_srli_epi32(w, 28), op.book);
-  } else {
-    constexpr int64_t kHigh = kKind == Kind::kFive ? 4 : 8;  // words of the high plane
-    __m512i hi, lo;
-    octet_bytes<kKind, kTail>(codes, bytes, row.high + (2 * step + kHalf) * kHigh, hi, lo);
-    v[0] = byte_float<0>(lo, op.offset);
-    v[1] = byte_float<0>(hi, op.offset);
-    v[2] = byte_float<1>(lo, op.offset);
-    v[3] = byte_float<1>(hi, op.offset);
-    v[4] = byte_float<2>(lo, op.offset);
-    v[5] = byte_float<2>(hi, op.offset);
-    v[6] = byte_float<3>(lo, op.offset);
-    v[7] = byte_float<3>(hi, op.offset);
-  }
-}
-
-// A load that stays one: g++ would make it an operand of both fma, and then loads are the limit.
-BERTH_INLINE __m512 loaded(const float* p) {
-  __m512 v = _mm512_load_ps(p);
-  __asm__("" : "+v"(v));
-  return v;
-}
-
 // Where the sums of four rows and all inputs stand: [input][row][half][16].
 constexpr int64_t kFewSums = 4 * 32;
-
-// The most inputs whose half steps the first-level cache holds beside the next ones, where decoding costs much a few
-// more. Measured at K = 4096 (docs/kernels.md).
-template <Kind kKind, bool kMin, Scale kScale>
-constexpr int64_t kGroup = kKind == Kind::kBook && !kMin                                                  ? 20
-                           : kKind == Kind::kSix || (word_elements(kKind) == 4 && kScale != Scale::kNone) ? 28
-                                                                                                          : 24;
 
 // The words 16 * kHalf .. of a step of the rows 2 * kPair and 2 * kPair + 1, all inputs. Each load of x serves both
 // rows, and the inputs' next step is asked for by quarters: all inputs' steps pass through the first-level cache.
@@ -171,7 +105,7 @@ __attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t
 
 struct FewInputs {
   template <Kind kKind, bool kMin, Scale kScale>
-  static void rows_of_group(const RowsTask& t) {  // at most kGroup inputs
+  static void rows_of_group(const RowsTask& t) {
     const Operands op = operands(t.w);
     float* const sums = reinterpret_cast<float*>(t.scratch + rows_scales_bytes(t.w.k));
     for (int64_t i = t.quad_begin; i < t.quad_end; ++i) {
@@ -189,7 +123,7 @@ struct FewInputs {
   }
   template <Kind kKind, bool kMin, Scale kScale>
   static void rows(const RowsTask& t) {
-    by_groups<kGroup<kKind, kMin, kScale>>(t, rows_of_group<kKind, kMin, kScale>);
+    by_groups(t, few_inputs_avx512(quant::codec_info(t.w.codec)), rows_of_group<kKind, kMin, kScale>);
   }
 };
 

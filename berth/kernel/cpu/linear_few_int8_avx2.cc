@@ -78,7 +78,9 @@ __attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t
   }
 }
 
-// At most kMostInputs inputs.
+constexpr int64_t kGroup = 48;  // inputs
+
+// At most kGroup inputs.
 template <Kind kKind, bool kMin, Scale kScale>
 void rows_of_group(const RowsTask& t) {
   const Operands op = operands(t.w);
@@ -97,7 +99,7 @@ void rows_of_group(const RowsTask& t) {
 struct FewInputs {
   template <Kind kKind, bool kMin, Scale kScale>
   static void rows(const RowsTask& t) {
-    by_groups<kMostInputs>(t, rows_of_group<kKind, kMin, kScale>);
+    by_groups(t, kGroup, rows_of_group<kKind, kMin, kScale>);
   }
 };
 

@@ -1,4 +1,4 @@
-// kernel/cpu/linear_groups-inl.h — more inputs than a loop's sums have room for, in equal groups of kMost at most. For
+// kernel/cpu/linear_groups-inl.h — more inputs than a loop's sums have room for, in equal groups of `most` at most. For
 // cpu/linear_*.
 #pragma once
 
@@ -9,12 +9,10 @@ namespace {
 
 // A band of rows stays in the second-level cache while all groups pass, so that inputs too many for that cache come
 // from beyond it once per band.
-template <int64_t kMost>
-void by_groups(const RowsTask& t, RowsFn rows_of_group) {
-  static_assert(kMost <= kMostInputs);
+inline void by_groups(const RowsTask& t, int64_t most, RowsFn rows_of_group) {
   constexpr int64_t kBand = 8;  // quads
-  if (t.m <= kMost) return rows_of_group(t);
-  const int64_t groups = (t.m + kMost - 1) / kMost;
+  const int64_t groups = groups_of(t.m, most);
+  if (groups == 1) return rows_of_group(t);
   for (int64_t band = t.quad_begin; band < t.quad_end; band += kBand) {
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = t.m * g / groups;

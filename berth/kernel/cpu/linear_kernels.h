@@ -94,12 +94,16 @@ struct RowsTask {
 
 using RowsFn = void (*)(const RowsTask&);
 
+// `m` inputs are cut into so many equal groups of at most `most`.
+constexpr int64_t groups_of(int64_t m, int64_t most) { return (m + most - 1) / most; }
+
 // Scales of four rows, each one float per 16 elements at most, and as many minima.
 constexpr int64_t rows_scales_bytes(int64_t k) { return (k + 255) / 256 * 256 / 16 * 4 * 2 * 4 + 64; }
-// After them the sums of four rows and up to kMostInputs inputs, 32 lanes each.
-inline constexpr int64_t kMostInputs = 48;
+// After them room for decoded weights, and the sums of eight rows and up to kMostInputs inputs, 32 lanes each.
+inline constexpr int64_t kDecodedBytes = 16 * 1024;
+inline constexpr int64_t kMostInputs = 64;
 constexpr int64_t rows_scratch_bytes(int64_t k, int64_t m) {
-  return rows_scales_bytes(k) + (m < kMostInputs ? m : kMostInputs) * 4 * 32 * 4;
+  return rows_scales_bytes(k) + kDecodedBytes + (m < kMostInputs ? m : kMostInputs) * 8 * 32 * 4;
 }
 
 // --- gemm ---
@@ -222,6 +226,12 @@ constexpr int64_t prepared_bytes(InputLayout layout, int64_t k) {
 // The scales of a row, one per 32 elements (Q6_K: per 16), zeros up to a multiple of 256 elements; `m` likewise where
 // the format has minima.
 void expand_scales_avx2(const WeightView& w, int64_t row, float* s, float* m);
+
+// --- exact mode on AVX-512: how many inputs are one group (linear_avx512.cc) ---
+
+// Of the loop that keeps decoded weights in registers, and of the one that keeps them in the first-level cache.
+int64_t few_inputs_avx512(const quant::CodecInfo& info);
+int64_t many_inputs_avx512(int64_t k);
 
 // --- one table per instruction set ---
 
