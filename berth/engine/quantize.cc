@@ -140,7 +140,7 @@ class TreeNames {
         if (whole && t.role == arch::Role::kEmbedding) table_ = {s.name, t.name};
       }
     }
-    find_base(model);
+    find_base();
   }
 
   // What the library calls it when it saves: a file of the base model (GPT-2's "h.0...") gets the base's prefix, and a
@@ -167,23 +167,14 @@ class TreeNames {
     const auto it = known_.find(path);
     return it == known_.end() ? nullptr : &it->second;
   }
-  // The prefix that all of the model's tensors lack in the file, those beside the base model (a head) apart.
-  void find_base(const arch::ModelDescription& model) {
-    std::string base;
-    std::vector<const std::string*> same;
-    for (const arch::TensorSpec& t : model.spec.tensors) {
-      if (t.recipe.sources.size() != 1 || !whole_.contains(t.recipe.sources[0].name)) continue;
-      const std::string& file = t.recipe.sources[0].name;
-      if (t.name == file) {
-        same.push_back(&file);
-        continue;
-      }
-      if (!t.name.ends_with("." + file)) return;
-      const std::string prefix = t.name.substr(0, t.name.size() - file.size());
-      if (prefix.find('.') + 1 != prefix.size() || (!base.empty() && base != prefix)) return;
-      base = prefix;
-    }
-    if (std::ranges::none_of(same, [&](const std::string* name) { return name->starts_with(base); })) base_ = base;
+  // The prefix that the embedding lacks in the file, where no other name there has it either: a file of the base model.
+  void find_base() {
+    const auto& [file, tree] = table_;
+    if (file == tree || !tree.ends_with("." + file)) return;
+    const std::string prefix = tree.substr(0, tree.size() - file.size());
+    const auto next = by_file_.lower_bound(prefix);
+    const bool occurs = next != by_file_.end() && next->first.starts_with(prefix);
+    if (prefix.find('.') + 1 == prefix.size() && !occurs) base_ = prefix;
   }
 
   bool is_part(const std::string& file_name) const { return parts_.contains(file_name) && !whole_.contains(file_name); }
@@ -204,7 +195,7 @@ class TreeNames {
   std::set<std::string, std::less<>> whole_, parts_;
   std::optional<std::pair<std::string, std::string>> rebase_;
   std::pair<std::string, std::string> table_;  // the embedding: name in the file, in the tree
-  std::string base_;                           // "transformer.": see find_base
+  std::string base_;                           // "transformer.": see find_base()
 };
 
 // Buffers that old files carry and Transformers passes over.

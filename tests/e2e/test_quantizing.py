@@ -301,18 +301,25 @@ class Written(Folders):
         del tensors["model.embed_tokens.weight"]
         self.assertEqual(self.quantized(self.model({**tensors, "lm_head.weight": head}, tie_word_embeddings=True)), want)
 
-    def test_names_of_norms_that_are_joined_from_a_list(self):
-        config = {"model_type": "stablelm", "architectures": ["StableLmForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
-                  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32, "qk_layernorm": True, "tie_word_embeddings": False, "dtype": "bfloat16"}
-        (self.folder / "config.json").write_text(json.dumps(config))
-        self.succeeds("synth", self.folder / "config.json", self.folder / "made")
-        want = self.quantized(self.folder / "made")
-        base = {name.removeprefix("model."): tensor for name, tensor in read_safetensors(self.folder / "made/model.safetensors").items()}
-        (self.folder / "base").mkdir()
-        write_safetensors(self.folder / "base/model.safetensors", base)
-        (self.folder / "base/config.json").write_text(json.dumps(config))
-        self.assertEqual(self.quantized(self.folder / "base"), want)
-        self.assertIn("model.layers.0.self_attn.q_layernorm.norms.0.weight", want)
+    def test_names_of_tensors_that_are_read_as_parts_of_others(self):
+        sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+                 "tie_word_embeddings": False, "dtype": "bfloat16"}
+        for model_type, architecture, own, name in (
+                ("stablelm", "StableLmForCausalLM", {"qk_layernorm": True}, "self_attn.q_layernorm.norms.0.weight"),
+                ("mixtral", "MixtralForCausalLM", {"num_local_experts": 2, "num_experts_per_tok": 1}, "block_sparse_moe.experts.0.w1.weight")):
+            with self.subTest(model_type):
+                for folder in ("made", "base"):
+                    shutil.rmtree(self.folder / folder, ignore_errors=True)
+                config = json.dumps({"model_type": model_type, "architectures": [architecture], **sizes, **own})
+                (self.folder / "config.json").write_text(config)
+                self.succeeds("synth", self.folder / "config.json", self.folder / "made")
+                want = self.quantized(self.folder / "made")
+                base = {key.removeprefix("model."): tensor for key, tensor in read_safetensors(self.folder / "made/model.safetensors").items()}
+                (self.folder / "base").mkdir()
+                write_safetensors(self.folder / "base/model.safetensors", base)
+                (self.folder / "base/config.json").write_text(config)
+                self.assertEqual(self.quantized(self.folder / "base"), want)
+                self.assertIn(f"model.layers.0.{name}", want)
 
     def test_skip_lists(self):
         folder = self.model(llama(plain))
