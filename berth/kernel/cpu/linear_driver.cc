@@ -291,10 +291,11 @@ void Call::gemm_pass(InputLayout layout, int64_t m_begin, int64_t m_count) {
                           static_cast<int>(std::min<int64_t>(tile, m_count - m)), tile, in_.k, layout, x + m * x_bytes);
   });
   const bool groups = (layout == InputLayout::kNibbles || layout == InputLayout::kBytes) && m_count >= kInt8BlockM;
+  const int64_t most_panels = std::min<int64_t>(kernels_.int8_panels, int8_panels(in_.k));
   const auto gemm_rows = [&](const LinearJob& job) {
     // Several panels to a chunk, where each thread still gets several chunks.
     const int64_t panels = job.row_count / kPanelN / (threads_ == 1 ? 1 : threads_ * 4);
-    return kPanelN * (groups ? std::clamp<int64_t>(panels, 1, kernels_.int8_panels) : 1);
+    return kPanelN * (groups ? std::clamp<int64_t>(panels, 1, most_panels) : 1);
   };
   for_chunks(layout, gemm_rows, [&](const LinearJob& job, int64_t begin, int64_t count, int thread) {
     GemmTask t = task_of<GemmTask>(job, begin, count, m_begin, m_count);

@@ -190,6 +190,13 @@ using GemmFn = void (*)(const GemmTask&);
 // second-level cache once for all of them. The panels and the inputs of a block fit that cache together.
 inline constexpr int kInt8Panels = 4;
 inline constexpr int kInt8BlockM = 48;
+// Of long rows fewer panels: what does not fit comes from beyond that cache for each block of inputs again.
+constexpr int64_t int8_panels(int64_t k) {
+  constexpr int64_t kCacheBytes = 1400 * 1024;
+  const int64_t panel = k * kPanelN + k / 32 * kPanelN * 4, inputs = k / 32 * kInt8TileColumns * 4 * kInt8BlockM;
+  const int64_t fit = (kCacheBytes - inputs) / panel;
+  return fit < 1 ? 1 : fit < kInt8Panels ? fit : kInt8Panels;
+}
 
 // A panel of weights as fp32 (or kInt8Panels of bytes), its scales and minima by output and by block, the sums that
 // wait.
