@@ -12,12 +12,6 @@
 namespace berth::kernel::cpu {
 namespace {
 
-#if defined(__clang__)
-#define BERTH_UNROLL _Pragma("unroll")
-#else
-#define BERTH_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // Rows decoded together: two quads.
 constexpr int kQuads = 2;
 
