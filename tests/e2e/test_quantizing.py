@@ -157,6 +157,19 @@ class Damaged(Folders):
         self.assertIn('loading tensor "model.layers.0', message)
         self.assertIn("scales of a fp8 matrix: expected finite values, found NaN", message)
 
+    def test_a_weight_that_is_no_number_is_named_before_anything_is_given_out(self):
+        ones = lambda rows, cols: {"weight": ("BF16", [rows, cols], struct.pack("<H", 0x3C00) * (rows * cols))}
+        tensors = llama(ones)
+        rows, cols = tensors["model.layers.0.mlp.down_proj.weight"][1]
+        data = bytearray(tensors["model.layers.0.mlp.down_proj.weight"][2])
+        struct.pack_into("<H", data, 2 * (5 * cols + 7), 0x7FC0)
+        folder = self.model({**tensors, "model.layers.0.mlp.down_proj.weight": ("BF16", [rows, cols], bytes(data))})
+        (self.folder / "tokens.json").write_text("[1, 2]")
+        named = 'loading tensor "model.layers.0.mlp.down_proj.weight": expected finite weights, found NaN at row 5, column 7'
+        for command in [["eval", folder, "--tokens", self.folder / "tokens.json"], ["run", folder, "--prompt-tokens", self.folder / "tokens.json", "-n", "1"]]:
+            for how in [[], ["--no-mmap"]]:
+                self.assertIn(named, self.fails(4, "corrupt_data", *command, *how)["message"])
+
     def test_scales_that_are_no_floats(self):
         tensors = llama(lambda o, i: {"weight": ("I8", [o, i]), "SCB": ("I32", [o])})
         folder = self.model(tensors, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
