@@ -120,6 +120,12 @@ std::optional<DType> stated_dtype(const format::HfConfig& config) {
   return config.quantization() ? std::nullopt : config.common().dtype;
 }
 
+bool made_by_bitsandbytes(const format::HfConfig& config) {
+  const auto& q = config.quantization();
+  return q && q->method == format::QuantMethod::kBitsAndBytes &&
+         (q->bitsandbytes.load_in_4bit || q->bitsandbytes.load_in_8bit);
+}
+
 // The checkpoint has a head of its own where the config ties it: in the tree too it is a parameter then.
 void untie_head(ModelDescription& d) {
   const auto head = std::ranges::find(d.spec.tensors, Role::kHead, &TensorSpec::role);
@@ -145,6 +151,7 @@ Result<ModelDescription> describe_hf(const format::Checkpoint& checkpoint, const
   ModelDescription out;
   out.spec = d.spec;
   out.stated_dtype = stated_dtype(config);
+  out.bitsandbytes = made_by_bitsandbytes(config);
   TRY_STATUS(resolve_sources(checkpoint, d, builder, out.spec));
   out.tree = std::move(builder.tree());
   if (d.spec.tied_head && !out.spec.tied_head) untie_head(out);
@@ -226,6 +233,7 @@ Result<ModelDescription> describe_config(const format::HfConfig& config, const D
   ModelDescription out;
   out.spec = d.spec;
   out.stated_dtype = stated_dtype(config);
+  out.bitsandbytes = made_by_bitsandbytes(config);
   presume_sources(config, builder, out.spec);
   out.tree = std::move(builder.tree());
   finish(out.spec);

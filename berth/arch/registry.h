@@ -28,6 +28,8 @@ struct ModelDescription {
   ModelSpec spec;  // spec.unsupported tells whether it can run
   // What the config says weights are, where nothing is quantized yet: Transformers casts to it before it quantizes.
   std::optional<DType> stated_dtype;
+  // bitsandbytes made it: 4 and 8 bit asked for on load change nothing, as in Transformers.
+  bool bitsandbytes = false;
   // Ties of the config (as in ModuleTree) that the checkpoint contradicts: both tensors are there and differ.
   std::vector<std::pair<std::string, std::string>> untied;
 };

@@ -132,7 +132,7 @@ Result<LibraryTree> library_tree(const OpenedModel& model, const Options& o,
   out.tree.ties.insert(out.tree.ties.end(), model.description.untied.begin(), model.description.untied.end());
   out.four_bit = {static_cast<int32_t>(std::clamp<int64_t>(o.bnb_4bit_blocksize, 1, 1 << 20)),
                   o.bnb_4bit_use_double_quant};
-  if (o.load_in_4bit || o.load_in_8bit) {
+  if ((o.load_in_4bit || o.load_in_8bit) && !model.description.bitsandbytes) {
     arch::QuantizeOptions rules;
     TRY(rules.skip_modules, requested_skip_list(o));
     rules.kept_off_accelerators = kept_off_accelerators(map, o.llm_int8_enable_fp32_cpu_offload);
@@ -404,7 +404,7 @@ uint64_t memory_footprint(const compat::CompatResult& result, const OpenedModel&
       for (const auto& [target, source] : model.description.untied)
         if (target == arch::join_path(path, p.name)) more += parameter_bytes(p);
   });
-  if (options.load_in_8bit && options.llm_int8_has_fp16_weight)
+  if (options.load_in_8bit && options.llm_int8_has_fp16_weight && !model.description.bitsandbytes)
     arch::for_each_module(library.tree, [&](const std::string& path, const arch::Module& m) {
       if (!m.same_as.empty() || m.class_name != "Linear8bitLt") return;
       const arch::Module* wide = model.description.tree.find(path);

@@ -180,6 +180,7 @@ Result<ChosenStorage> choose_storage(const arch::ModelDescription& description, 
   sizing::StorageRequest request;
   TRY(request.dtype, requested_dtype("dtype", options.dtype));
   TRY(out.quantize_to, requested_format(options));
+  if (description.bitsandbytes) out.quantize_to.reset();
   if (out.quantize_to && !request.dtype) request.dtype = stated_load_dtype(description);
   std::set<std::string> wide;  // parameters that Transformers keeps in fp32 when a narrower dtype is asked for
   if (request.dtype && *request.dtype != DType::kF32) {
@@ -240,6 +241,8 @@ Result<OpenedModel> open_model(const std::string& model, const Options& options,
   m.kv_dtype = kv_dtype.value_or(gguf ? DType::kF16 : m.dtype);
   for (const std::string& note : m.spec().notes) m.notes.push_back(note);
 
+  if ((options.load_in_4bit || options.load_in_8bit) && m.description.bitsandbytes)
+    log.warning("the checkpoint is quantized by bitsandbytes already: what it says counts, as in Transformers, and not --load-in-4bit or --load-in-8bit");
   TRY(ChosenStorage chosen, choose_storage(m.description, options));
   m.quantize_to = chosen.quantize_to;
   m.quantize_rules = std::move(chosen.rules);

@@ -264,6 +264,23 @@ class Counted(Folders):
         self.assertEqual(self.footprint(folder) - tied, 2 * 32 * 64)
 
 
+class AskedForAgain(Folders):
+    """4 or 8 bit asked for of a checkpoint that bitsandbytes made: what it says counts, as in Transformers, with a warning."""
+
+    def test_nothing_changes(self):
+        made = self.folder / "made"
+        self.succeeds("quantize", STORIES, made, "--load-in-4bit", "--llm-int8-skip-modules", "down_proj,lm_head")
+        plan = ("plan", made, "--compat", "transformers", "--device-map", "cpu", "--json")
+        own = self.succeeds(*plan).json()
+        for options in (["--load-in-8bit"], ["--load-in-8bit", "--llm-int8-has-fp16-weight"], ["--load-in-4bit", "--bnb-4bit-quant-type", "fp4"], ["--load-in-4bit", "--llm-int8-skip-modules", "up_proj"]):
+            with self.subTest(options):
+                self.assertEqual(self.hash(made, *options), self.hash(made))
+                ran = self.succeeds(*plan, *options)
+                self.assertIn("quantized by bitsandbytes already", ran.err)
+                self.assertEqual(ran.json()["memory_footprint_bytes"], own["memory_footprint_bytes"])
+                self.assertEqual(ran.json()["model"], own["model"])
+
+
 class Written(Folders):
     """What `berth quantize` writes of sources that are not as save_pretrained leaves them."""
 
