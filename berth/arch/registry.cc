@@ -130,10 +130,11 @@ bool made_by_bitsandbytes(const format::HfConfig& config) {
 void untie_head(ModelDescription& d) {
   const auto head = std::ranges::find(d.spec.tensors, Role::kHead, &TensorSpec::role);
   if (head == d.spec.tensors.end()) return;
-  const auto kept =
-      std::ranges::stable_partition(d.tree.ties, [&](const auto& tie) { return tie.first != head->name; });
-  d.untied.assign(kept.begin(), kept.end());
-  d.tree.ties.erase(kept.begin(), kept.end());
+  auto& ties = d.tree.ties;
+  const auto untied =
+      std::stable_partition(ties.begin(), ties.end(), [&](const auto& tie) { return tie.first != head->name; });
+  d.untied.assign(untied, ties.end());
+  ties.erase(untied, ties.end());
 }
 
 // What any path ends with.

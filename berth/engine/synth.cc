@@ -331,7 +331,8 @@ Result<QuantizeReport> synthesize(const std::string& config, const std::string& 
   TRY(const auto dtype, requested_dtype("dtype", o.dtype));
   arch::DescribeOptions describe;
   if (dtype) describe.dtype = *dtype, describe.has_dtype = true;
-  TRY(const arch::ModelDescription model, arch::describe_config(*checkpoint.config(), describe));
+  TRY(arch::ModelDescription model, arch::describe_config(*checkpoint.config(), describe));
+  if (dtype) model.spec.dtype = *dtype;  // not what the config states
   ThreadPool pool(chosen_threads(o));
   QuantizeReport report;
   report.out = out;

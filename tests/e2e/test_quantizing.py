@@ -97,6 +97,17 @@ class OnLoadAndStored(Folders):
         self.succeeds("quantize", model, out, "--load-in-4bit", "--dtype", "bfloat16")
         self.assertEqual(self.hash(model, "--load-in-4bit", "--dtype", "bfloat16"), self.hash(out))
 
+    def test_made_up_checkpoints_state_the_dtype_they_have(self):
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+                  "num_attention_heads": 4, "vocab_size": 32, "dtype": "bfloat16"}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        for ways, dtype, stored in (((), "bfloat16", {"BF16"}), (("--dtype", "float16"), "float16", {"F16"}),
+                                    (("--dtype", "float16", "--load-in-8bit"), "float16", {"F16", "F32", "I8", "U8"})):
+            out = self.folder / "_".join(("made", *ways))
+            self.succeeds("synth", self.folder / "config.json", out, *ways)
+            self.assertEqual(json.loads((out / "config.json").read_text())["dtype"], dtype)
+            self.assertLessEqual({tensor[0] for tensor in read_safetensors(out / "model.safetensors").values()}, stored)
+
     def test_a_bare_file_is_cast_whole(self):
         one = struct.pack("<4f", 1, 1 + 2**-10, -3.14159274, 0)
         write_safetensors(self.folder / "in.safetensors", {"a.weight": ("F32", [2, 64]), "a.bias": ("F32", [4], one), "n": ("I32", [2])})
