@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "berth/kernel/cpu/encode_kernels.h"
+#include "berth/kernel/cpu/encode_stream-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
@@ -24,18 +25,6 @@ inline __m128i largest(__m512i m) {
   const __m256i a = _mm256_max_epu16(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
   const __m128i b = _mm_max_epu16(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
   return _mm_minpos_epu16(_mm_xor_si128(b, _mm_set1_epi16(-1)));
-}
-
-// Bytes ahead that are asked for, into the second-level cache and then into the first: the first alone has too few
-// requests under way (loading 1.1B in bf16 as nf4 with two threads, GB/s: 16.2 with the first, 16.5 with the second
-// alone, 17.7 with both).
-constexpr int64_t kFar = 8192, kNear = 1024;
-inline void fetch_128(const uint16_t* x) {
-  const char* const at = reinterpret_cast<const char*>(x);
-  _mm_prefetch(at + kFar, _MM_HINT_T1);
-  _mm_prefetch(at + kFar + 64, _MM_HINT_T1);
-  _mm_prefetch(at + kNear, _MM_HINT_T0);
-  _mm_prefetch(at + kNear + 64, _MM_HINT_T0);
 }
 
 constexpr int kSelect = 0xca;  // ternary logic: the second where the first has a 1, else the third
@@ -97,39 +86,6 @@ struct Fp4 {
     const __m512i signed_place = _mm512_mask_add_epi8(place, negative, place, _mm512_set1_epi8(8));
     return pairs(_mm512_shuffle_epi8(_mm512_load_si512(tables.code), signed_place));
   }
-};
-
-// Past the cache where that can be done: lines that are written whole need not be read first, and nobody reads the
-// codes of a load soon. Two halves of a line in one store: a line whose second half comes later is written twice where
-// its buffer is needed in between. Whoever calls orders the stores before later ones (order_encoded).
-class CodeStore {
- public:
-  explicit CodeStore(const uint8_t* codes) : past_cache_(reinterpret_cast<uintptr_t>(codes) % 32 == 0) {}
-  CodeStore(const CodeStore&) = delete;
-  CodeStore& operator=(const CodeStore&) = delete;
-  // The next 32 bytes, at `codes`.
-  void put(uint8_t* codes, __m256i pairs) {
-    if (!past_cache_) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), pairs);
-    } else if (reinterpret_cast<uintptr_t>(codes) % 64 == 0) {
-      held_ = pairs;
-      holder_ = codes;
-    } else if (holder_ != nullptr) {
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(holder_),
-                          _mm512_inserti64x4(_mm512_castsi256_si512(held_), pairs, 1));
-      holder_ = nullptr;
-    } else {
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), pairs);
-    }
-  }
-  ~CodeStore() {
-    if (holder_ != nullptr) _mm256_stream_si256(reinterpret_cast<__m256i*>(holder_), held_);
-  }
-
- private:
-  bool past_cache_;
-  uint8_t* holder_ = nullptr;  // of a line's first half that is not stored yet
-  __m256i held_ = _mm256_setzero_si256();
 };
 
 template <typename Format>

@@ -10,7 +10,7 @@ namespace berth::kernel::cpu {
 namespace {
 
 // Bytes ahead that are asked for, into the second-level cache and then into the first: the first alone has too few
-// requests under way (docs/loading.md).
+// requests under way (docs/loading.md). Always inlined: g++ drops calls of a function that does nothing but ask.
 constexpr int64_t kFar = 8192, kNear = 1024;
 inline __attribute__((always_inline)) void fetch_128(const void* x) {
   const char* const at = static_cast<const char*>(x);
@@ -21,6 +21,16 @@ inline __attribute__((always_inline)) void fetch_128(const void* x) {
 }
 
 inline void store_32(void* codes, __m256i bytes) { _mm256_storeu_si256(static_cast<__m256i*>(codes), bytes); }
+
+// A line: one store where the instruction set has such.
+inline __attribute__((always_inline)) void stream_64(uint8_t* line, __m256i first, __m256i second) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(line), _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1));
+#else
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(line), first);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(line + 32), second);
+#endif
+}
 
 // Stores codes past the cache where that can be done: lines that are written whole need not be read first, and nobody
 // reads the codes of a load soon. Two halves of a line at once: a line whose second half comes later is written twice
@@ -37,19 +47,18 @@ class CodeStore {
     } else if (reinterpret_cast<uintptr_t>(codes) % 64 == 0) {
       held_ = bytes;
       holder_ = codes;
+    } else if (holder_ != nullptr) {
+      stream_64(holder_, held_, bytes);
+      holder_ = nullptr;
     } else {
-      flush();
       _mm256_stream_si256(reinterpret_cast<__m256i*>(codes), bytes);
     }
   }
-  ~CodeStore() { flush(); }
-
- private:
-  void flush() {
+  ~CodeStore() {
     if (holder_ != nullptr) _mm256_stream_si256(reinterpret_cast<__m256i*>(holder_), held_);
-    holder_ = nullptr;
   }
 
+ private:
   bool past_cache_;
   uint8_t* holder_ = nullptr;  // of a line's first half that is not stored yet
   __m256i held_ = _mm256_setzero_si256();
