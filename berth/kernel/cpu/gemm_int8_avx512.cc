@@ -130,7 +130,6 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
 // conversions or products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima 83 to 85 cycles
 // of 78; with two blocks to a word this gains nothing (docs/kernels.md).
 
-#define BERTH_STEP __attribute__((always_inline))
 template <typename F, int... kAt>
 BERTH_INLINE void for_each(std::integer_sequence<int, kAt...>, F&& f) {
   (f(std::integral_constant<int, kAt>{}), ...);
@@ -304,8 +303,8 @@ template <bool kMin, bool kScaled, int kTile>
   for (int64_t word = 0; word < words; ++word) {
     const int32_t* const of[2] = {x, x + x_tile};
     __m512i dot[kInputs][2];
-    times<kInputs>([&](auto i) BERTH_STEP { start_dots<(8 * kTile + i() % kTile) * 4>(of[i() / kTile], dot[i()]); });
-    times<7>([&](auto c) BERTH_STEP {
+    times<kInputs>([&](auto i) BERTH_FORCED { start_dots<(8 * kTile + i() % kTile) * 4>(of[i() / kTile], dot[i()]); });
+    times<7>([&](auto c) BERTH_FORCED {
       const __m512i w0 = _mm512_load_si512(panel + c() * kPanelN * 4);
       const __m512i w1 = _mm512_load_si512(panel + c() * kPanelN * 4 + 64);
       if constexpr (c() * 64 < kWordInputs) {
@@ -326,17 +325,17 @@ template <bool kMin, bool kScaled, int kTile>
           ask_sums = ask_sums + 64 == asked.sums_end ? asked.next_sums : ask_sums + 64;
         }
       }
-      times<kInputs>([&](auto i)
-                         BERTH_STEP { add_dots<(c() * kTile + i() % kTile) * 4>(of[i() / kTile], w0, w1, dot[i()]); });
+      times<kInputs>(
+          [&](auto i) BERTH_FORCED { add_dots<(c() * kTile + i() % kTile) * 4>(of[i() / kTile], w0, w1, dot[i()]); });
     });
-    const auto last_column = [&](auto then) BERTH_STEP {
+    const auto last_column = [&](auto then) BERTH_FORCED {
       constexpr int kMerges = then() < kToOutputs ? then() : kToOutputs - 1;
       const __m512i w0 = _mm512_load_si512(panel + 7 * kPanelN * 4);
       const __m512i w1 = _mm512_load_si512(panel + 7 * kPanelN * 4 + 64);
       __m512 s0 = offset, s1 = offset;
       if constexpr (kScaled) s0 = _mm512_load_ps(scales), s1 = _mm512_load_ps(scales + 16);
       [[maybe_unused]] float* y = out.y;
-      times<kInputs + kLate>([&](auto step) BERTH_STEP {
+      times<kInputs + kLate>([&](auto step) BERTH_FORCED {
         constexpr int i = step(), kDone = i - kLate;
         if constexpr (i < kInputs) add_dots<(7 * kTile + i % kTile) * 4>(of[i / kTile], w0, w1, dot[i]);
         if constexpr (kDone >= 0) {
@@ -347,7 +346,7 @@ template <bool kMin, bool kScaled, int kTile>
           else
             add_word<kScaled, kMerges == 0, (kDx + kDone % kTile) * 4, kAt>(of[kDone / kTile], s0, s1, offset,
                                                                             dot[kDone], from, sums);
-          times<kMerges>([&](auto c) BERTH_STEP { add_level<c() * kLevel * 4 + kAt>(out.levels, dot[kDone]); });
+          times<kMerges>([&](auto c) BERTH_FORCED { add_level<c() * kLevel * 4 + kAt>(out.levels, dot[kDone]); });
           if constexpr (then() == kToOutputs) {
             put_outputs(y, &out.finish->kappa, dot[kDone]);
             y += out.y_stride;

@@ -3,6 +3,7 @@
 #pragma once
 
 #define BERTH_INLINE inline __attribute__((always_inline))
+#define BERTH_FORCED __attribute__((always_inline))  // behind a lambda's parameters
 #if defined(__clang__)
 #define BERTH_UNROLL _Pragma("unroll")
 #else

@@ -7,6 +7,7 @@
 namespace berth::kernel::cpu {
 
 RowsFn rows_int8_avx512(const WeightView& w);
+RowsFn few_int8_avx512(const WeightView& w);
 RowsFn rows_exact_avx512(const WeightView& w);
 RowsFn few_exact_avx512(const WeightView& w);
 RowsFn many_exact_avx512(const WeightView& w);
@@ -44,23 +45,24 @@ int64_t many_inputs_avx512(int64_t k) {
 
 namespace {
 RowsFn rows(const WeightView& w, bool int8, int64_t m) {
-  if (int8) return rows_int8_avx512(w);
+  if (int8) return m == 1 ? rows_int8_avx512(w) : few_int8_avx512(w);
   if (m == 1) return rows_exact_avx512(w);
   const int64_t group = m / groups_of(m, many_inputs_avx512(w.k));
   return group > few_inputs_avx512(quant::codec_info(w.codec)) ? many_exact_avx512(w) : few_exact_avx512(w);
 }
 GemmFn gemm(quant::Codec codec, bool int8) { return int8 ? gemm_int8_avx512(codec) : gemm_exact_avx512(codec); }
-// Measured per format at K = 4096 on an Intel server core; on Zen 5, where decoding anew for every input costs less, by
-// layout. In exact mode the rows loops decode once for several inputs.
+// Measured per format at K = 4096 on an Intel server core; int8 on Zen 5 by layout, with loops that decoded anew for
+// every input. Now they decode once for several.
 int64_t gemm_from(const quant::CodecInfo& info, bool int8) {
   const bool intel = __builtin_cpu_is("intel");
   if (!int8) {
     const bool plain = info.code_bits == 6 || (info.code_bits == 4 && !info.has_min);
     return plain ? 97 : 65;
   }
-  if (info.code_bits == 8) return intel ? 7 : 10;
+  if (info.code_bits == 8) return intel ? 8 : 10;
   if (!intel) return 14;
-  return info.code_bits == 5 || info.code_bits == 6 || info.codec == quant::Codec::kQ4_K ? 5 : 8;
+  if (info.code_bits == 5 && info.has_min) return 16;
+  return info.code_bits > 4 || info.has_min ? 12 : 10;
 }
 }  // namespace
 
