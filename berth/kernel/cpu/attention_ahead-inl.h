@@ -2,7 +2,7 @@
 //
 // Keys and values are read once and a step is as long as that takes; so one thing comes in while another is worked on:
 // the scores' loop asks for the block's values (and for its own keys a little ahead, into the first level), the weights
-// and the values' loop for the keys of the block that comes next. docs/kernels.md has what was tried.
+// and the values' loop for the keys of the block that comes next. docs/kernel_figures.md has what was tried.
 //
 // Start reading at: Ahead.
 #pragma once

@@ -128,7 +128,7 @@ void tile_lane(const int8_t* panel, const float* scales, const float* minima, co
 // memory. The steps are inline assembly for their order alone: as written, an Intel core takes what the two ports need
 // (66.1 cycles a word and tile in cache; 60.1 without scales). Left to order them, compilers collect broadcasts,
 // conversions or products, which costs up to 6 %, and g++ finds no registers for 24 dots. With minima 83 to 85 cycles
-// of 78; with two blocks to a word this gains nothing (docs/kernels.md).
+// of 78; with two blocks to a word this gains nothing (docs/kernel_figures.md).
 
 template <typename F, int... kAt>
 BERTH_INLINE void for_each(std::integer_sequence<int, kAt...>, F&& f) {

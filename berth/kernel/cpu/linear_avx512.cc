@@ -14,8 +14,8 @@ RowsFn many_exact_avx512(const WeightView& w);
 GemmFn gemm_int8_avx512(quant::Codec codec);
 GemmFn gemm_exact_avx512(quant::Codec codec);
 
-// Measured per format at K = 4096 (docs/kernels.md): with one input more, those that pass over decoded weights in the
-// first-level cache take no longer.
+// Measured per format at K = 4096 (docs/kernel_figures.md): with one input more, those that pass over decoded weights
+// in the first-level cache take no longer.
 int64_t few_inputs_avx512(const quant::CodecInfo& info) {
   using quant::Codec;
   switch (info.code_bits) {

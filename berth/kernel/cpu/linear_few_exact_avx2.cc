@@ -150,7 +150,7 @@ __attribute__((noinline)) void few_inputs(const Stream row[4], const RowsTask& t
 }
 
 // The most inputs whose groups the first-level cache holds beside the next ones. Measured at K = 4096
-// (docs/kernels.md).
+// (docs/kernel_figures.md).
 template <Kind kKind, bool kMin>
 constexpr int64_t kMost = word_elements(kKind) < 4 ? 24
                           : kMin                   ? 36
