@@ -89,8 +89,12 @@ Status check_skip_list(const arch::ModuleTree& tree, const arch::QuantizeRules& 
   arch::for_each_module(tree, [&](const std::string& path, const arch::Module& module) {
     if (path.empty()) return;
     names.push_back(path);
-    if (module.name.find_first_not_of("0123456789") != std::string::npos) names.push_back(module.name);
+    const bool number = module.name.find_first_not_of("0123456789") == std::string::npos;
+    // Of a list an entry: "experts.0".
+    const size_t parent = number ? path.rfind('.', path.size() - module.name.size() - 2) : path.rfind('.');
+    names.push_back(parent == std::string::npos ? path : path.substr(parent + 1));
   });
+  std::erase(names, key);  // a list's own name matches nothing: its entries do
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("--llm-int8-skip-modules: {} matches no module{}", quoted(key), did_you_mean(key, names)),
                {"Module paths are listed by: berth inspect MODEL"});

@@ -377,6 +377,8 @@ class Written(Folders):
         self.assertEqual(listed('[""]')[1], [""])
         error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "lm_head,upproj")
         self.assertIn('"upproj" matches no module, did you mean "up_proj"?', error["message"])
+        error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "layers")
+        self.assertIn('"layers" matches no module, did you mean "layers.0"?', error["message"])
         error = self.fails(2, "invalid_argument", "quantize", folder, self.folder / "none", "--llm-int8-skip-modules", "[1]")
         self.assertIn("a list of texts was expected, found 1", error["message"])
 
