@@ -16,29 +16,13 @@
 #include "berth/kernel/cpu/exact_forms-inl.h"
 #include "berth/kernel/cpu/inline.h"
 #include "berth/kernel/cpu/linear_kernels.h"
+#include "berth/kernel/cpu/linear_quads_avx512-inl.h"
 
 namespace berth::kernel::cpu {
 namespace {
 
-// Where scales come from: nowhere, the expanded buffer (unusual block sizes, fp8), fp32 absmax of 64, nested absmax of
-// 64, fp16 of 32, e8m0 of 32, Q4_K's and Q5_K's 12 bytes, Q6_K's 16, before the codes of their block. Expanding first
-// costs a fifth of the speed.
-enum class Scale { kNone, kBuffer, kAbsmax, kNested, kHalf, kE8M0, kK45, kK6, kInBlock };
-
-constexpr int64_t kPrefetch = 2048;  // bytes ahead in each of the four streams
-
 // Bytes of 32 words, with what lies between them.
 constexpr int64_t step_bytes(Kind kind) { return kind == Kind::kQ8Block ? 4 * kQ8BlockBytes : 128; }
-
-// One row's place in the weight planes; s, m, sub as its Scale has them. kNested: `block` is the row's first block.
-struct Stream {
-  const uint8_t* codes;
-  const uint32_t* high;
-  const uint8_t* s;
-  const uint8_t* m;
-  const uint8_t* sub;
-  int64_t block;
-};
 
 // Constant operands of a loop.
 struct Operands {
@@ -335,71 +319,10 @@ Operands operands(const WeightView& w) {
           _mm_set1_ps(w.nested_offset)};
 }
 
-constexpr float kInt8RowScale = 0x1.020408p-7f;  // 0x3c010204
-
-// Bytes of a row in the planes of its scales: those of s, m and sub.
-struct ScaleBytes {
-  int64_t s, m, sub;
-};
-template <bool kMin, Scale kScale>
-ScaleBytes scale_bytes(int64_t k) {
-  switch (kScale) {
-    case Scale::kAbsmax:
-      return {k / 16, 0, 0};
-    case Scale::kNested:
-      return {k / 64, 0, 0};
-    case Scale::kHalf:
-      return {k / 16, kMin ? k / 16 : 0, 0};
-    case Scale::kE8M0:
-      return {k / 32, 0, 0};
-    case Scale::kK45:
-      return {k / 128, k / 128, k / 256 * 12};
-    case Scale::kK6:
-      return {k / 128, 0, k / 16};
-    default:
-      return {0, 0, 0};
-  }
-}
-
-// A later row's scales: 256 bytes or a row ahead in this stream.
-BERTH_INLINE void prefetch_scales(const uint8_t* p, int64_t bytes) {
-  const int64_t ahead = bytes < 256 ? 256 : bytes;
-  for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(reinterpret_cast<const char*>(p + ahead + at), _MM_HINT_T0);
-}
-
-// Four rows and which outputs of the task they are: quad `i`.
-struct Quad {
-  Stream row[4];
-  int64_t n[4];
-};
 template <Kind kKind, bool kMin, Scale kScale>
 inline void begin_quad(const RowsTask& t, int64_t i, Quad& quad) {
-  constexpr int kElements = word_elements(kKind);
-  const int64_t k = t.w.k, blocks = k / 32;
-  const int64_t buffer_floats = (blocks + 7) / 8 * 8;
-  const int64_t row_bytes = k / kElements * step_bytes(kKind) / 32;
-  const int64_t high_words = kKind == Kind::kFive ? blocks : kKind == Kind::kSix ? 2 * blocks : 0;
-  const ScaleBytes bytes = scale_bytes<kMin, kScale>(k);
-  const int64_t quarter = RowsTask::quads(t.row_count);
-  for (int r = 0; r < 4; ++r) {
-    quad.n[r] = i + r * quarter;
-    if (quad.n[r] >= t.row_count) quad.n[r] = t.row_count - 1;  // again: the same bits to the same place
-    const int64_t row = t.w.stored_row(t.row_begin + quad.n[r]);
-    quad.row[r] = {t.w.codes + row * row_bytes,
-                   t.w.high + row * high_words,
-                   static_cast<const uint8_t*>(t.w.scales) + row * bytes.s,
-                   reinterpret_cast<const uint8_t*>(t.w.mins) + row * bytes.m,
-                   t.w.sub_scales + row * bytes.sub,
-                   kScale == Scale::kNested ? row * (k / 64) : 0};
-    if (kScale == Scale::kBuffer) {
-      float* const s = reinterpret_cast<float*>(t.scratch) + r * buffer_floats;
-      expand_scales_avx2(t.w, row, s, nullptr);
-      quad.row[r].s = reinterpret_cast<const uint8_t*>(s);
-    }
-    prefetch_scales(quad.row[r].s, bytes.s);
-    if (bytes.m != 0) prefetch_scales(quad.row[r].m, bytes.m);
-    if (bytes.sub != 0) prefetch_scales(quad.row[r].sub, bytes.sub);
-  }
+  const int64_t high_words = high_planes(kKind) * (t.w.k / 32);
+  begin_quad<kMin, kScale>(t, i, t.w.k / word_elements(kKind) * step_bytes(kKind) / 32, high_words, quad);
 }
 
 // The four outputs of input m, of which only the row's scale and the bias are missing.
